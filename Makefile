@@ -1,0 +1,31 @@
+# `make test` and `make demo` set up everything they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench soak clean
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/.installed
+	$(BIN)/terrine demo
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.installed
+	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/noise.py
+
+soak: .venv/.installed
+	TERRINE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+clean:
+	rm -rf .venv

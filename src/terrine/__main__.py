@@ -1,0 +1,3 @@
+from terrine.cli import main
+
+main()

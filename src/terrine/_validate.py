@@ -1,0 +1,66 @@
+"""One voice for bad arguments: ``Expected sigma > 0, got sigma=-1.0.``"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine.errors import InputError
+
+
+def number(name: str, value: Any) -> float:
+    """A finite real number; booleans and strings are refused."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise InputError(f"Expected {name} to be a number, got {name}={value!r}.")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"Expected {name} to be a number, got {type(value).__name__}.") from None
+    if not math.isfinite(result):
+        raise InputError(f"Expected {name} to be finite, got {name}={result}.")
+    return result
+
+
+def positive(name: str, value: Any) -> float:
+    result = number(name, value)
+    if result <= 0:
+        raise InputError(f"Expected {name} > 0, got {name}={result}.")
+    return result
+
+
+def between(name: str, value: Any, low: float, high: float) -> float:
+    """A number strictly between two others."""
+    result = number(name, value)
+    if not low < result < high:
+        raise InputError(f"Expected {low:g} < {name} < {high:g}, got {name}={result}.")
+    return result
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    result = number(name, value)
+    if result != int(result) or result < at_least:
+        raise InputError(f"Expected {name} to be a whole number of at least {at_least}, got {name}={value}.")
+    return int(result)
+
+
+def orders(values: ArrayLike) -> NDArray[np.float64]:
+    """Rényi orders as a one-dimensional float array, each above 1."""
+    try:
+        result = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError("Expected orders to be numbers, got something else.") from None
+    if result.ndim != 1 or result.size == 0:
+        raise InputError(f"Expected orders as a non-empty one-dimensional list, got shape {result.shape}.")
+    bad = ~(np.isfinite(result) & (result > 1))
+    if bad.any():
+        raise InputError(f"Expected every order > 1 and finite, got order={result[bad][0]}.")
+    return result
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={value!r}.")
+    return str(value)

@@ -1,0 +1,1 @@
+"""What answers cost: Rényi curves, the theorems behind them, worst cases and planning."""

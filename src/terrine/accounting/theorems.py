@@ -1,0 +1,277 @@
+"""One function per numbered result. Arrays run (queries, orders); logs are natural; costs are in nats.
+
+Every docstring ends with the citation that `docs/math.md` resolves: statement, conditions, errata.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, logsumexp, ndtri_exp
+
+from terrine import _validate
+from terrine.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+def log1mexp(log_x: ArrayLike) -> Array:
+    """log(1 - exp(log_x)) for log_x <= 0, to full relative precision at both ends."""
+    log_x = np.asarray(log_x, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        result: Array = np.where(log_x > -math.log(2), np.log(-np.expm1(log_x)), np.log1p(-np.exp(log_x)))
+    return result
+
+
+def _histograms(counts: ArrayLike) -> NDArray[np.int64]:
+    """(n_queries, n_classes) as int64, so that gaps of unsigned votes cannot wrap."""
+    raw = np.asarray(counts)
+    if raw.ndim == 1:
+        raw = raw[None, :]
+    if raw.ndim != 2 or raw.shape[1] < 2:
+        raise InputError(f"Expected counts of shape (n_queries, at least 2 classes), got shape {raw.shape}.")
+    if not (np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)):
+        raise InputError(f"Expected counts to be whole numbers, got dtype {raw.dtype}.")
+    whole = raw.astype(np.int64)
+    if (raw < 0).any() or not np.array_equal(whole, raw):
+        raise InputError("Expected counts to be whole numbers of at least 0, got others.")
+    return whole
+
+
+def _log_probabilities(name: str, values: ArrayLike) -> Array:
+    result = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if result.ndim != 1 or np.isnan(result).any() or (result > 0).any():
+        raise InputError(f"Expected {name} as a one-dimensional array of log-probabilities (at most 0).")
+    return result
+
+
+def _gaps(counts: ArrayLike) -> NDArray[np.int64]:
+    """Distance of every losing class from the winner, (n_queries, n_classes - 1)."""
+    ascending = np.sort(_histograms(counts), axis=1)
+    gaps: NDArray[np.int64] = ascending[:, -1:] - ascending[:, :-1]
+    return gaps
+
+
+def log_q_gaussian(counts: ArrayLike, *, sigma: float) -> Array:
+    """Log of a bound on the probability that GNMax does not release the plurality.
+
+    q = sum over the losing classes of Phi(-(n_top - n_j)/(sigma sqrt 2)), at most 1 - 1/m.
+
+    Args:
+        counts: (n_queries, n_classes) votes.
+        sigma: standard deviation of the noise, in votes.
+
+    Returns:
+        (n_queries,)
+
+    [PATE18, Prop. 7]
+    """
+    sigma = _validate.positive("sigma", sigma)
+    gaps = _gaps(counts)
+    log_q: Array = logsumexp(log_ndtr(-gaps / (sigma * math.sqrt(2))), axis=1)
+    return np.minimum(log_q, math.log1p(-1 / (gaps.shape[1] + 1)))
+
+
+def rdp_gnmax(log_q: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
+    """The paper's data-dependent Rényi bound of GNMax, D(M(D) ‖ M(D')) only, with its optimal mu_1 and mu_2.
+
+    mu_2 = sigma sqrt(log 1/q), mu_1 = mu_2 + 1, eps_i = mu_i/sigma². It applies where q < 1,
+    mu_1 >= order, mu_2 > 1, q e^eps_2 < 1 and q <= e^((mu_2 - 1) eps_2)/(mu_1/(mu_1-1) mu_2/(mu_2-1))^mu_2;
+    elsewhere, and wherever it is larger, the bound is order/sigma².
+
+    Args:
+        log_q: (n_queries,) from `log_q_gaussian`.
+
+    Returns:
+        (n_queries, n_orders)
+
+    [PATE18, Thm. 6; Prop. 8; Prop. 10]
+    """
+    log_q = _log_probabilities("log_q", log_q)
+    sigma = _validate.positive("sigma", sigma)
+    orders = _validate.orders(orders)
+    variance = sigma**2
+    result = np.tile(orders / variance, (log_q.size, 1))
+    result[np.isneginf(log_q)] = 0.0  # a sure winner tells nothing
+
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mu2 = sigma * np.sqrt(-log_q)
+        mu1 = mu2 + 1
+        eps1, eps2 = mu1 / variance, mu2 / variance
+        log_critical = (mu2 - 1) * eps2 - mu2 * (-np.log1p(-1 / mu1) - np.log1p(-1 / mu2))
+        applies = np.isfinite(log_q) & (log_q < 0) & (mu2 > 1) & (log_q + eps2 < 0) & (log_q <= log_critical)
+    # Descending mu_1, so that every order applies to a leading run of rows: no masked work.
+    rows = np.flatnonzero(applies)
+    rows = rows[np.argsort(-mu1[rows], kind="stable")]
+    log_q, mu1, mu2, eps1, eps2 = (v[rows] for v in (log_q, mu1, mu2, eps1, eps2))
+    log_1q = log1mexp(log_q)
+    log_a = log_1q - log1mexp((log_q + eps2) * (1 - 1 / mu2))
+    log_b = eps1 - log_q / (mu1 - 1)
+    bound = np.tile(orders[:, None] / variance, (1, rows.size))  # (n_orders, n_rows)
+    for order, n, row in zip(orders, np.searchsorted(-mu1, -orders, side="right"), bound, strict=True):
+        log_first = log_1q[:n] + (order - 1) * log_a[:n]
+        log_second = log_q[:n] + (order - 1) * log_b[:n]
+        # log(e^first + e^second); np.logaddexp says the same three times slower
+        log_sum = np.maximum(log_first, log_second) + np.log1p(np.exp(-np.abs(log_first - log_second)))
+        np.minimum(row[:n], np.maximum(log_sum, 0.0) / (order - 1), out=row[:n])
+    result[rows] = bound.T
+    return result
+
+
+def log_pr_answered(top: ArrayLike, *, threshold: float, sigma: float) -> Array:
+    """Log-probability that the noisy top count (or interactive score) reaches the threshold.
+
+    Args:
+        top: (n_queries,) plurality counts or interactive scores.
+
+    [PATE18, Alg. 1]
+    """
+    sigma = _validate.positive("sigma", sigma)
+    threshold = _validate.number("threshold", threshold)
+    result: Array = log_ndtr((np.asarray(top, dtype=np.float64) - threshold) / sigma)
+    return result
+
+
+def rdp_threshold(log_p: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
+    """The paper's data-dependent Rényi bound of the threshold check: `rdp_gnmax` at sqrt 2 sigma.
+
+    q is the smaller of Pr[answered] and Pr[withheld]; the data-independent part is order/(2 sigma²).
+
+    Args:
+        log_p: (n_queries,) log-probabilities of an answer.
+
+    Returns:
+        (n_queries, n_orders)
+
+    [PATE18, Thm. 6; Alg. 1]
+    """
+    log_p = _log_probabilities("log_p", log_p)
+    sigma = _validate.positive("sigma", sigma)
+    return rdp_gnmax(np.minimum(log_p, log1mexp(log_p)), sigma=sigma * math.sqrt(2), orders=orders)
+
+
+def log_q_laplace(counts: ArrayLike, *, scale: float) -> Array:
+    """Log of a bound on the probability that LNMax does not release the plurality.
+
+    q = sum over the losing classes of (2 + g)/(4 e^g), g = gap/scale; at most 1 - 1/m.
+
+    [PATE17, Lemma 4]
+    """
+    scale = _validate.positive("scale", scale)
+    gaps = _gaps(counts)
+    g = gaps / scale
+    log_q: Array = logsumexp(np.log(2 + g) - math.log(4) - g, axis=1)
+    return np.minimum(log_q, math.log1p(-1 / (gaps.shape[1] + 1)))
+
+
+def rdp_pure(*, epsilon: float, orders: ArrayLike) -> Array:
+    """Rényi bound of any pure epsilon-DP mechanism: min(epsilon² order/2, epsilon). [BS16, Prop. 3.3]"""
+    epsilon = _validate.positive("epsilon", epsilon)
+    return np.minimum(epsilon**2 * _validate.orders(orders) / 2, epsilon)
+
+
+def rdp_lnmax(log_q: ArrayLike, *, scale: float, orders: ArrayLike) -> Array:
+    """The 2017 data-dependent bound of LNMax, which is 2/scale-DP.
+
+    With e = 2/scale and q < 1/(1 + e^e):
+    log((1-q)((1-q)/(1 - e^e q))^(order-1) + q e^(e (order-1)))/(order - 1); min with `rdp_pure`.
+
+    Returns:
+        (n_queries, n_orders)
+
+    [PATE17, Thm. 3]
+    """
+    log_q = _log_probabilities("log_q", log_q)
+    scale = _validate.positive("scale", scale)
+    orders = _validate.orders(orders)
+    epsilon = 2 / scale
+    result = np.tile(rdp_pure(epsilon=epsilon, orders=orders), (log_q.size, 1))
+    result[np.isneginf(log_q)] = 0.0
+    # q < 1/(1 + e^e) is the 2017 theorem's (e^e - 1)/(e^(2e) - 1)
+    rows = np.flatnonzero(np.isfinite(log_q) & (log_q < -np.logaddexp(0.0, epsilon)))
+    if rows.size:
+        q = log_q[rows, None]
+        log_1q = log1mexp(q)
+        first = log_1q + (orders - 1) * (log_1q - log1mexp(q + epsilon))
+        second = q + (orders - 1) * epsilon
+        bound = np.maximum(np.logaddexp(first, second) / (orders - 1), 0.0)
+        result[rows] = np.minimum(result[rows], bound)
+    return result
+
+
+def log_upper(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
+    """B_U: an upper bound on log q at any neighbour, from log q here.
+
+    (m-1) Phi(Phi^-1(q/(m-1)) + sqrt 2/sigma), at most 1.
+
+    [PATE18, Cond. C2]
+    """
+    return np.minimum(_log_shifted(log_q, sigma=sigma, n_classes=n_classes, sign=1.0), 0.0)
+
+
+def log_lower(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
+    """B_L: a lower bound on log q at any neighbour, from log q here.
+
+    (m-1) Phi(Phi^-1(q/(m-1)) - sqrt 2/sigma).
+
+    [PATE18, Cond. C2]
+    """
+    return _log_shifted(log_q, sigma=sigma, n_classes=n_classes, sign=-1.0)
+
+
+def _log_shifted(log_q: ArrayLike, *, sigma: float, n_classes: int, sign: float) -> Array:
+    log_q = _log_probabilities("log_q", log_q)
+    sigma = _validate.positive("sigma", sigma)
+    log_losers = math.log(_validate.integer("n_classes", n_classes, at_least=2) - 1)
+    result: Array = log_losers + log_ndtr(ndtri_exp(np.minimum(log_q - log_losers, 0.0)) + sign * math.sqrt(2) / sigma)
+    return result
+
+
+def log_q0(*, sigma: float, order: float) -> float:
+    """The critical log q: below it the data-dependent bound of GNMax is smaller than order/sigma².
+
+    By bisection on `rdp_gnmax`, conditions included; the lower end of the last bracket.
+
+    [PATE18, Cond. C4]
+    """
+    sigma = _validate.positive("sigma", sigma)
+    order = float(_validate.orders(order)[0])
+
+    def helps(log_q: float) -> bool:
+        return bool(rdp_gnmax(log_q, sigma=sigma, orders=order)[0, 0] < order / sigma**2)
+
+    low, high = -1.0, 0.0
+    while not helps(low):
+        low, high = 2 * low, low
+    while high - low > 1e-13 * -low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if helps(middle) else (low, middle)
+    return low
+
+
+def rdp_gnss(*, beta: float, sigma: float, order: float) -> float:
+    """Cost of releasing f(D) + SS(D)·N(0, sigma²), SS a beta-smooth sensitivity of f: the corrected theorem.
+
+    max over r in {e^-beta, e^beta} of order·min(1, r²)/(2 sigma² u) + (order ln r - ln(u)/2)/(order - 1),
+    u = 1 - order + order r² > 0; it needs order·(1 - e^(-2 beta)) < 1. The printed theorem loses a factor
+    in the mean term and is too small.
+
+    [PATE18, Thm. 23, corrected; Erratum 3]
+    """
+    beta = _validate.positive("beta", beta)
+    sigma = _validate.positive("sigma", sigma)
+    order = float(_validate.orders(order)[0])
+    if order * -math.expm1(-2 * beta) >= 1:
+        raise InputError(
+            f"Expected order*(1 - exp(-2 beta)) < 1, got {order * -math.expm1(-2 * beta):.4g} "
+            f"(order={order:g}, beta={beta:g}); a smaller beta or order is needed."
+        )
+
+    def cost(log_r: float) -> float:
+        u = 1 + order * math.expm1(2 * log_r)
+        mean = order * min(1.0, math.exp(2 * log_r)) / (2 * sigma**2 * u)
+        return mean + (order * log_r - 0.5 * math.log(u)) / (order - 1)
+
+    return max(cost(-beta), cost(beta))

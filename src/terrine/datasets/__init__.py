@@ -1,0 +1,1 @@
+"""Data for demonstrations, tests and experiments."""

@@ -1,0 +1,37 @@
+"""Every error and warning that terrine raises on purpose."""
+
+
+class TerrineError(Exception):
+    """Base of all terrine errors; its message is one line, fit to show a user."""
+
+
+class InputError(TerrineError, ValueError):
+    """An argument or a file is not what was expected."""
+
+
+class VotesError(InputError):
+    """A vote file or array cannot be read as teachers' votes."""
+
+
+class SecretError(TerrineError, TypeError):
+    """Code tried to use a secret value as if it were public."""
+
+
+class MissingDependencyError(TerrineError, ImportError):
+    """An optional package is not installed; the message says how to install it."""
+
+
+class PlanError(TerrineError):
+    """No plan meets the target under the stated assumptions."""
+
+
+class TerrineWarning(UserWarning):
+    """Base of all terrine warnings."""
+
+
+class OrderGridWarning(TerrineWarning):
+    """The best Rényi order sits at the edge of the grid: a wider grid may give a smaller epsilon."""
+
+
+class DeltaWarning(TerrineWarning):
+    """Delta is not below one over the number of records."""

@@ -1,0 +1,122 @@
+"""The only privacy-critical sampler.
+
+Noise lives on a lattice of 2^-40 votes and is held as int64 multiples of it, so that scores are
+exact integers: no float rounding stands between the analysis and what is drawn. `docs/math.md`,
+"Noise on a lattice", shows why the continuous analysis covers it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine import _validate
+from terrine.errors import InputError, MissingDependencyError
+
+LATTICE_BITS = 40
+UNIT = 2**LATTICE_BITS  # lattice steps in one vote
+_LARGEST = 2.0**22  # votes: UNIT * _LARGEST = 2^62 leaves int64 room for a sum of two
+
+
+def to_lattice(votes: NDArray[Any] | float) -> NDArray[np.int64]:
+    """Public or integral values in votes as whole lattice steps."""
+    result: NDArray[np.int64] = np.floor(np.asarray(votes, dtype=np.float64) * UNIT + 0.5).astype(np.int64)
+    return result
+
+
+def require_room(*, largest_count: float, scale: float) -> None:
+    """Refuse, from public numbers, what could overflow an int64: noise beyond 64 scales never comes."""
+    if abs(largest_count) + 64 * scale >= _LARGEST:
+        raise InputError(
+            f"Expected teachers (or threshold) + 64 x noise scale below {_LARGEST:.0f} votes, "
+            f"got {abs(largest_count) + 64 * scale:.0f}."
+        )
+
+
+class SecureNoise:
+    """OpenDP's exact discrete Gaussian and Laplace samplers over cryptographic randomness: the default."""
+
+    secure = True
+
+    def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
+        """Discrete Gaussian of standard deviation ``sigma`` votes, in lattice steps."""
+        return _draw("gaussian", _validate.positive("sigma", sigma), shape)
+
+    def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
+        """Discrete Laplace of scale ``scale`` votes, in lattice steps."""
+        return _draw("laplace", _validate.positive("scale", scale), shape)
+
+    def below(self, n: int) -> int:
+        """Uniform in 0..n-1."""
+        return secrets.randbelow(n)
+
+    def __repr__(self) -> str:
+        return "SecureNoise()"
+
+
+class SeededNoise:
+    """A seeded numpy sampler for experiments: NOT private, and every result it touches says so."""
+
+    secure = False
+
+    def __init__(self, seed: int | np.random.Generator) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
+        return to_lattice(self._generator.normal(0.0, _validate.positive("sigma", sigma), shape))
+
+    def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
+        return to_lattice(self._generator.laplace(0.0, _validate.positive("scale", scale), shape))
+
+    def below(self, n: int) -> int:
+        return int(self._generator.integers(n))
+
+    def __repr__(self) -> str:
+        return "SeededNoise(insecure)"
+
+
+Noise = SecureNoise | SeededNoise
+
+
+def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
+    """None is the secure sampler; a numpy Generator is wrapped and marked insecure."""
+    match rng:
+        case None:
+            return SecureNoise()
+        case SecureNoise() | SeededNoise():
+            return rng
+        case np.random.Generator():
+            return SeededNoise(rng)
+    raise InputError(
+        f"Expected rng to be SecureNoise(), SeededNoise(seed), a numpy Generator or None (secure), "
+        f"got {type(rng).__name__}."
+    )
+
+
+@lru_cache(maxsize=32)
+def _measurement(law: str, scale: float) -> Any:
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected opendp for secure noise, got no such package; install it with: pip install opendp"
+        ) from None
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))  # plain int means i32 there and would overflow
+    if law == "gaussian":
+        return dp.m.make_gaussian(domain, dp.l2_distance(T="i64"), scale=scale * UNIT)
+    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale * UNIT)
+
+
+def _draw(law: str, scale: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """One vector call: OpenDP adds its noise to a row of zeros (about 12 µs a draw, foreign calls amortised)."""
+    size = math.prod(shape)
+    if size == 0:
+        return np.zeros(shape, dtype=np.int64)
+    release = _measurement(law, scale)(np.zeros(size, dtype=np.int64))
+    return np.array(release, dtype=np.int64).reshape(shape)

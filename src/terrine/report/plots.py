@@ -1,0 +1,74 @@
+"""Figures. They take public numbers, or secret ones that the caller has revealed and labels as such."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine._files import write_atomically
+from terrine.errors import InputError, MissingDependencyError
+
+Array = NDArray[np.float64]
+
+FORMATS = (".png", ".svg", ".pdf")
+_COLOURS = {"gaussian": "#9aa5b1", "argmax": "#1f5fa8", "secret": "#c0392b"}
+
+
+def epsilon_by_query(
+    path: Path,
+    *,
+    queries: NDArray[np.int64],
+    worst_case: Array,
+    gaussian: Array | None,
+    revealed: Array | None,
+    revealed_label: str,
+    delta: float,
+    title: str,
+) -> None:
+    """Epsilon as queries are put: the worst cases (public) and, where given, the data-dependent cost (secret).
+
+    Args:
+        path: where to; .png, .svg or .pdf.
+        queries: (n_points,) how many queries had been put.
+        worst_case, gaussian, revealed: (n_points,) epsilons; None leaves a line out.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
+    figure = _figure()
+    axes = figure.subplots()
+    if gaussian is not None:
+        axes.plot(queries, gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram")
+    axes.plot(queries, worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
+    if revealed is not None:
+        axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=revealed_label)
+        axes.annotate(
+            "secret: the red line depends on private votes",
+            (0.99, 0.02),
+            xycoords="axes fraction",
+            ha="right",
+            fontsize=9,
+            color=_COLOURS["secret"],
+        )
+    axes.set(xlabel="queries put to the teachers", ylabel=f"ε at δ = {delta:g} (lower is more private)", title=title)
+    axes.set_xlim(0, int(queries[-1]))
+    axes.set_ylim(0)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left")
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150))
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected matplotlib for plots, got no such package; install it with: pip install 'terrine[report]'"
+        ) from None
+    figure = Figure(figsize=(7.2, 4.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure

@@ -1,0 +1,76 @@
+"""A value that depends on private votes and may not be shown by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+from terrine.errors import SecretError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def _refused(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: object, *_: object, **__: object) -> NoReturn:
+        raise SecretError(
+            f"Expected a public value to {what}, got a secret one (it depends on private votes); "
+            "use .map(f) to keep computing with it, or .reveal() to take responsibility for showing it."
+        )
+
+    return refuse
+
+
+class Sensitive(Generic[T]):
+    """Wraps a secret: prints redacted, refuses JSON, pickling, arithmetic, comparison and truth tests.
+
+    Examples:
+        >>> Sensitive(3.0)
+        <Sensitive float: depends on private votes>
+        >>> Sensitive(3.0).map(lambda x: x + 1).reveal()
+        4.0
+    """
+
+    __slots__ = ("_value",)
+    __array_ufunc__ = None  # numpy hands every operation to the refusals below
+
+    def __init__(self, value: T) -> None:
+        if isinstance(value, Sensitive):
+            raise SecretError("Expected a plain value to wrap, got one that is wrapped already.")
+        self._value = value
+
+    def reveal(self) -> T:
+        """The secret itself: the only way out."""
+        return self._value
+
+    def map(self, function: Callable[..., U], *others: Sensitive[Any]) -> Sensitive[U]:
+        """``function`` of this secret (and of other secrets), still wrapped.
+
+        An exception inside is replaced by one that says only its type: its message may hold the secret.
+        """
+        try:
+            return Sensitive(function(self._value, *(other._value for other in others)))
+        except Exception as error:
+            kind = type(error).__name__
+        raise SecretError(f"A function of a secret value failed with {kind}; its message is withheld.")
+
+    def __repr__(self) -> str:
+        return f"<Sensitive {type(self._value).__name__}: depends on private votes>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    __reduce_ex__ = _refused("pickle or copy")
+    __getstate__ = _refused("pickle or copy")
+    __array__ = _refused("turn into an array")
+    __bool__ = _refused("branch on")
+    __float__ = __int__ = __complex__ = __index__ = _refused("turn into a number")
+    __len__ = __iter__ = __getitem__ = __contains__ = _refused("look into")
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused("compare")
+    __hash__ = _refused("hash")
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refused("compute with")
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _refused("compute with")
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _refused("compute with")
+    __neg__ = __pos__ = __abs__ = __round__ = _refused("compute with")

@@ -1,0 +1,229 @@
+"""Teachers' votes: the last room that holds raw counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine import _validate
+from terrine._files import write_atomically
+from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
+
+SCHEMA = "terrine.votes/1"
+
+
+class Votes:
+    """How many teachers voted for each class on each query. Secret: it prints its shape only.
+
+    Args:
+        counts: (n_queries, n_classes) whole numbers; every row sums to ``n_teachers``.
+        n_teachers: every teacher votes on every query, so this is public and the same for all.
+
+    Examples:
+        >>> Votes([[3, 1], [0, 4]], n_teachers=4)
+        <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
+    """
+
+    __slots__ = ("_counts", "n_teachers")
+
+    def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
+        whole = _whole_numbers(counts, what="counts")
+        if whole.shape[1] < 2:
+            raise VotesError(f"Expected at least 2 classes (columns), got {whole.shape[1]}.")
+        self.n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
+        sums = whole.sum(axis=1)
+        wrong = sums != self.n_teachers
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise VotesError(f"Expected every row to sum to {self.n_teachers} votes, got {sums[row]} in row {row}.")
+        whole.setflags(write=False)
+        self._counts = whole
+
+    @property
+    def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
+        return self._counts
+
+    @property
+    def n_classes(self) -> int:
+        return int(self._counts.shape[1])
+
+    def __len__(self) -> int:
+        return int(self._counts.shape[0])
+
+    def __getitem__(self, rows: slice) -> Votes:
+        """A run of queries, as in ``votes[:640]``."""
+        if not isinstance(rows, slice):
+            raise InputError(f"Expected a slice of queries, as in votes[:100], got {type(rows).__name__}.")
+        return Votes(self._counts[rows], n_teachers=self.n_teachers)
+
+    def __repr__(self) -> str:
+        return f"<Votes: {len(self)} queries x {self.n_classes} classes, {self.n_teachers} teachers; counts are secret>"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise SecretError("Expected a public object to pickle or copy, got Votes; use Votes.save and Votes.load.")
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        kind: Literal["histograms", "predictions"] = "histograms",
+        n_classes: int | None = None,
+    ) -> Votes:
+        """Read votes from .npy, .npz, .csv or .parquet.
+
+        Args:
+            path: the file.
+            kind: "histograms" (n_queries, n_classes), or "predictions" (n_teachers, n_queries) of class indices.
+            n_classes: needed for predictions: the public number of classes.
+        """
+        path = Path(path)
+        _validate.choice("kind", kind, ("histograms", "predictions"))
+        try:
+            table = _read(path)
+            if kind == "predictions":
+                if n_classes is None:
+                    raise VotesError("Expected n_classes with predictions (the public number of classes), got none.")
+                return tally(table, n_classes=n_classes)
+            whole = _whole_numbers(table, what="counts")
+            if n_classes is not None and whole.shape[1] != n_classes:
+                raise VotesError(f"Expected {n_classes} classes (columns), got {whole.shape[1]}.")
+            return cls(whole, n_teachers=max(int(whole[0].sum()), 1))
+        except VotesError as error:
+            raise VotesError(f"{path.name}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file that only its owner may read (mode 0600), whole or not at all."""
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
+        arrays: dict[str, Any] = {"counts": self._counts, "n_teachers": self.n_teachers, "schema": SCHEMA}
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
+
+
+def tally(predictions: ArrayLike, *, n_classes: int) -> Votes:
+    """Count teachers' predictions, (n_teachers, n_queries) class indices, into Votes."""
+    n_classes = _validate.integer("n_classes", n_classes, at_least=2)
+    indices = _whole_numbers(predictions, what="predictions")
+    n_teachers, n_queries = indices.shape
+    if indices.max() >= n_classes:
+        teacher, query = np.unravel_index(int(np.argmax(indices >= n_classes)), indices.shape)
+        raise VotesError(
+            f"Expected class indices from 0 to {n_classes - 1}, got another (teacher {teacher}, query {query})."
+        )
+    counts = np.zeros(n_queries * n_classes, dtype=np.int64)
+    offsets = np.arange(n_queries) * n_classes
+    for teacher_votes in indices:
+        counts[offsets + teacher_votes] += 1  # one index per query: no collisions within a teacher
+    return Votes(counts.reshape(n_queries, n_classes), n_teachers=n_teachers)
+
+
+def _whole_numbers(values: ArrayLike, *, what: str) -> NDArray[np.int64]:
+    """A copy as a non-empty two-dimensional int64 table; says where the first bad entry is, never what it is."""
+    try:
+        raw = np.asarray(values)
+    except ValueError:
+        raise VotesError(f"Expected {what} as a rectangular table, got rows of different lengths.") from None
+    if raw.ndim != 2:
+        raise VotesError(f"Expected {what} as a two-dimensional table, got {raw.ndim} dimension(s).")
+    if raw.size == 0:
+        raise VotesError(f"Expected at least one query and one column of {what}, got shape {raw.shape}.")
+    if raw.dtype.kind not in "iuf":
+        raise VotesError(f"Expected {what} to be whole numbers, got dtype {raw.dtype}.")
+    if raw.dtype.kind == "f":
+        _refuse_where(~np.isfinite(raw), "a value that is not finite (nan or inf)", what)
+        _refuse_where(raw != np.floor(raw), "a fraction", what)
+    _refuse_where(raw < 0, "a negative number", what)
+    _refuse_where(raw > 2**31, "a number above 2^31", what)
+    return raw.astype(np.int64)
+
+
+def _refuse_where(bad: NDArray[np.bool_], found: str, what: str) -> None:
+    if bad.any():
+        row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise VotesError(
+            f"Expected {what} to be whole numbers of at least 0, got {found} in row {row}, column {column}."
+        )
+
+
+def _read(path: Path) -> NDArray[Any]:
+    if not path.is_file():
+        raise VotesError("Expected a file of votes, got no such file.")
+    if path.stat().st_size == 0:
+        raise VotesError("Expected a file of votes, got an empty file.")
+    match path.suffix.lower():
+        case ".npy" | ".npz":
+            return _read_numpy(path)
+        case ".csv":
+            return _read_csv(path)
+        case ".parquet":
+            return _read_parquet(path)
+        case other:
+            raise VotesError(f"Expected a file that ends in .npy, .npz, .csv or .parquet, got {other or 'no ending'}.")
+
+
+def _read_numpy(path: Path) -> NDArray[Any]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            names = loaded.files
+            name = next((n for n in ("counts", "predictions") if n in names), names[0] if len(names) == 1 else None)
+            if name is None:
+                raise VotesError(f"Expected an array named counts or predictions, got {', '.join(names) or 'none'}.")
+            array: NDArray[Any] = loaded[name]
+            return array
+    except VotesError:
+        raise
+    except Exception:  # numpy raises many types here, and a pickled object array is refused with them
+        raise VotesError(f"Expected a {path.suffix} file of plain numbers, got one that numpy cannot read.") from None
+
+
+def _read_csv(path: Path) -> NDArray[np.float64]:
+    def numbers(line: str) -> list[float]:
+        return [float(cell) for cell in line.split(",")]
+
+    width = None
+    rows: list[list[float]] = []
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    row = numbers(line)
+                except ValueError:
+                    if number == 1:  # a header
+                        continue
+                    raise VotesError(f"Expected numbers, got text in line {number}.") from None
+                width = width or len(row)
+                if len(row) != width:
+                    raise VotesError(f"Expected {width} columns in every row, got {len(row)} in line {number}.")
+                rows.append(row)
+    except UnicodeDecodeError:
+        raise VotesError("Expected a text file, got one that is not UTF-8.") from None
+    if not rows:
+        raise VotesError("Expected at least one row of votes, got none.")
+    return np.array(rows)
+
+
+def _read_parquet(path: Path) -> NDArray[Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected pyarrow for .parquet files, got no such package; install it with: pip install 'terrine[parquet]'"
+        ) from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError):
+        raise VotesError("Expected a Parquet file, got one that pyarrow cannot read.") from None
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            raise VotesError(f"Expected no missing values, got {column.null_count} in column {name!r}.")
+    return np.column_stack([column.to_numpy() for column in table.columns]) if table.num_columns else np.empty((0, 0))

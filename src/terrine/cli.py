@@ -47,7 +47,7 @@ def main() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TerrineWarning)
         try:
-            code = app(standalone_mode=False)
+            code = app(prog_name="terrine", standalone_mode=False)
         except TerrineError as error:
             code = _complain(str(error))
         except typer.TyperException as error:
@@ -86,7 +86,9 @@ def analyze(
     student_proba: Annotated[
         Path | None, typer.Option(help="interactive: .npy of the student's probabilities, a row per query.")
     ] = None,
-    student_confidence: Annotated[float, typer.Option(help="interactive: reinforce above this probability.")] = 0.9,
+    student_confidence: Annotated[
+        float | None, typer.Option(help="interactive: reinforce above this probability (0.9 unless given).")
+    ] = None,
     queries: Annotated[int | None, typer.Option(help="Use the first so many rows (default: all).")] = None,
     answers: Annotated[
         int | None, typer.Option(help="Worst case for at most so many answers (default: every query is answered).")
@@ -122,8 +124,10 @@ def analyze(
         sigma_vote=sigma_vote,
         sigma=sigma,
         scale=scale,
-        student_confidence=student_confidence if mechanism == "interactive" else None,
+        student_confidence=0.9 if mechanism == "interactive" and student_confidence is None else student_confidence,
     )
+    if (mechanism == "interactive") != (student_proba is not None):
+        raise InputError("Expected --student-proba with --mechanism interactive and with no other.")
     _analyze(
         votes,
         chosen,
@@ -216,11 +220,13 @@ def plan_command(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo"),
+    as_json: Json = False,
 ) -> None:
     """The privacy analysis of a built-in synthetic vote set, with its table and plot: nothing to download."""
     out.mkdir(parents=True, exist_ok=True)
     votes = synthetic_votes(n_queries=1000, n_classes=10, n_teachers=250, consensus=0.9)
-    print("250 imagined teachers vote on 1,000 queries in 10 classes (synthetic: nobody's data, so all is shown).")
+    if not as_json:
+        print("250 imagined teachers vote on 1,000 queries in 10 classes (synthetic: nobody's data, so all is shown).")
     _analyze(
         votes,
         ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40),
@@ -234,7 +240,7 @@ def demo(
         proba=None,
         plot=out / "epsilon.png",
         reveal=True,
-        as_json=False,
+        as_json=as_json,
     )
 
 

@@ -20,6 +20,7 @@ from terrine.errors import InputError, MissingDependencyError
 
 LATTICE_BITS = 40
 UNIT = 2**LATTICE_BITS  # lattice steps in one vote
+_SMALLEST = 1e-6  # votes
 _LARGEST = 2.0**22  # votes: UNIT * _LARGEST = 2^62 leaves int64 room for a sum of two
 
 
@@ -30,7 +31,12 @@ def to_lattice(votes: NDArray[Any] | float) -> NDArray[np.int64]:
 
 
 def require_room(*, largest_count: float, scale: float) -> None:
-    """Refuse, from public numbers, what could overflow an int64: noise beyond 64 scales never comes."""
+    """Refuse, from public numbers, what the lattice cannot hold: an int64 overflow, or noise near its step.
+
+    Noise beyond 64 scales never comes; below 10^-6 votes the continuous analysis would not cover the lattice.
+    """
+    if scale < _SMALLEST:
+        raise InputError(f"Expected noise of at least {_SMALLEST:g} votes, got {scale:g}.")
     if abs(largest_count) + 64 * scale >= _LARGEST:
         raise InputError(
             f"Expected teachers (or threshold) + 64 x noise scale below {_LARGEST:.0f} votes, "

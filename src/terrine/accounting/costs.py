@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -33,7 +35,7 @@ Array = NDArray[np.float64]
 Bound = Literal["argmax", "gaussian"]
 Accountant = Literal["paper"]
 
-_CELLS = 2_000_000  # (queries x orders, or queries x classes) held at once
+_CELLS = 1_000_000  # queries x classes held at once
 
 
 def worst_case_cost(
@@ -54,7 +56,7 @@ def worst_case_cost(
         n_answered: at most so many released votes (default: every query). Mechanisms without a check
             answer every query.
         orders: Rényi orders above 1.
-        bound: "argmax", the cost of releasing the winner alone [TERRINE, Thm. 1 and 2]; "gaussian", that of the
+        bound: "argmax", what releasing the winner alone costs [TERRINE, Thm. 1] [TERRINE, Thm. 2]; "gaussian", the
             whole noisy histogram, order/sigma² [PATE18, Prop. 8].
     """
     n_queries = _validate.integer("n_queries", n_queries, at_least=0)
@@ -136,32 +138,30 @@ def _paper(
     mechanism: Mechanism, votes: Votes, orders: ArrayLike, student_proba: ArrayLike | None, *, expected: bool
 ) -> Sensitive[RdpCurve]:
     orders = _validate.orders(orders)
-    basis = "the paper's data-dependent bound on these votes (one direction)"
-
-    def curve(rdp: Callable[[Array], Array], logs: Array, weights: Array, of: str = basis) -> RdpCurve:
-        return RdpCurve(orders, _weighted_sum(rdp, logs, weights, n_orders=orders.size), of)
-
     every = np.ones(len(votes))
+    basis = "the paper's data-dependent bound on these votes (one direction)"
+    if expected and isinstance(mechanism, ConfidentGNMax):
+        basis = "expected cost on these votes, as in the paper's tables: not a guarantee"
+
+    def gnmax(log_q: Array, sigma: float, weights: Array) -> RdpCurve:
+        rdp = partial(theorems.gnmax_by_order, sigma=sigma, orders=orders)
+        return RdpCurve(orders, _weighted_sum(rdp, log_q, weights), basis)
+
     match mechanism:
         case LNMax(scale=scale):
-            log_q = _by_query(votes, lambda counts: theorems.log_q_laplace(counts, scale=scale))
-            return Sensitive(curve(lambda q: theorems.rdp_lnmax(q, scale=scale, orders=orders), log_q, every))
+            log_q = _by_query(votes, partial(theorems.log_q_laplace, scale=scale))
+
+            def lnmax(q: Array) -> Iterator[Array]:
+                return (theorems.rdp_lnmax(q, scale=scale, orders=order)[:, 0] for order in orders)
+
+            return Sensitive(RdpCurve(orders, _weighted_sum(lnmax, log_q, every), basis))
         case GNMax(sigma=sigma):
-            log_q = _by_query(votes, lambda counts: theorems.log_q_gaussian(counts, sigma=sigma))
-            return Sensitive(curve(lambda q: theorems.rdp_gnmax(q, sigma=sigma, orders=orders), log_q, every))
+            return Sensitive(gnmax(_by_query(votes, partial(theorems.log_q_gaussian, sigma=sigma)), sigma, every))
         case ConfidentGNMax(sigma_check=sigma_check, sigma_vote=sigma_vote):
-            if expected:
-                basis = "expected cost on these votes, as in the paper's tables: not a guarantee"
             log_p = _log_pr_answered(mechanism, votes, student_proba)
-            log_q = _by_query(votes, lambda counts: theorems.log_q_gaussian(counts, sigma=sigma_vote))
-            check = curve(lambda p: theorems.rdp_threshold(p, sigma=sigma_check, orders=orders), log_p, every, of=basis)
-            vote = curve(
-                lambda q: theorems.rdp_gnmax(q, sigma=sigma_vote, orders=orders),
-                log_q,
-                np.exp(log_p) if expected else every,
-                of=basis,
-            )
-            return Sensitive(check + vote)
+            log_q = _by_query(votes, partial(theorems.log_q_gaussian, sigma=sigma_vote))
+            check = gnmax(theorems.log_q_threshold(log_p), sigma_check * math.sqrt(2), every)
+            return Sensitive(check + gnmax(log_q, sigma_vote, np.exp(log_p) if expected else every))
     raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
 
 
@@ -173,21 +173,14 @@ def _log_pr_answered(mechanism: ConfidentGNMax, votes: Votes, student_proba: Arr
     return theorems.log_pr_answered(score, threshold=mechanism.threshold, sigma=mechanism.sigma_check)
 
 
-def _blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Runs of rows that keep a (rows x columns) temporary in bounded memory."""
-    size = max(1, _CELLS // n_columns)
-    return (slice(start, start + size) for start in range(0, n_rows, size))
-
-
 def _by_query(votes: Votes, log_q: Callable[[NDArray[np.int64]], Array]) -> Array:
-    return np.concatenate([log_q(votes.counts[block]) for block in _blocks(len(votes), votes.n_classes)])
+    """One number per query, in runs of rows that keep temporaries small."""
+    size = max(1, _CELLS // votes.n_classes)
+    return np.concatenate([log_q(votes.counts[start : start + size]) for start in range(0, len(votes), size)])
 
 
-def _weighted_sum(rdp: Callable[[Array], Array], logs: Array, weights: Array, *, n_orders: int) -> Array:
+def _weighted_sum(rdp_by_order: Callable[[Array], Iterable[Array]], logs: Array, weights: Array) -> Array:
     """Σ weight·rdp(log) over queries, (n_orders,): equal queries are one query with a weight."""
-    distinct, where = np.unique(logs, return_inverse=True)
-    weight = np.bincount(where, weights=weights, minlength=distinct.size)
-    total = np.zeros(n_orders)
-    for block in _blocks(distinct.size, n_orders):
-        total += weight[block] @ rdp(distinct[block])
-    return total
+    distinct, where = np.unique(logs, return_inverse=True)  # ascending
+    weight = np.bincount(where, weights=weights)
+    return np.array([weight @ rdp for rdp in rdp_by_order(distinct)])

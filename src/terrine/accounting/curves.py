@@ -128,7 +128,7 @@ def guarantee(
         since a warning that depends on the votes would leak.
 
     References:
-        Canonne, Kamath and Steinke (2020), Prop. 12 [CKS20]; Mironov (2017), Prop. 3 [MIR17].
+        [CKS20, Prop. 12] [MIR17, Prop. 3]
     """
     delta = _validate.between("delta", delta, 0.0, 1.0)
     _validate.choice("conversion", conversion, ("tight", "classic"))

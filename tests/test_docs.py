@@ -1,0 +1,55 @@
+"""The docs say what the code does: citations resolve both ways, the CLI page is generated, README's example runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CITATION = re.compile(r"\[((?:PATE17|PATE18|TERRINE|CKS20|MIR17|BS16), [^\]]+)\]")
+
+
+def test_every_citation_has_a_heading_and_every_heading_is_cited() -> None:
+    cited = {c for file in (ROOT / "src").rglob("*.py") for c in CITATION.findall(file.read_text())}
+    headings = {
+        c
+        for line in (ROOT / "docs" / "math.md").read_text().splitlines()
+        if line.startswith("### [")
+        for c in CITATION.findall(line)
+    }
+    assert cited == headings
+
+
+def test_cli_page_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text() == module.page(), "run: python docs/generate_cli.py"
+
+
+def test_readme_examples_run_and_print_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "votes.npy", np.tile([240, 4, 6], (640, 1)))
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace := {})
+    said = re.findall(r"^# (\(.*\)-DP \[.*\])$", blocks[0], flags=re.MULTILINE)
+    assert said
+    assert said[0] in capsys.readouterr().out
+    assert round(namespace["accountant"].get_epsilon(target_delta=1e-5), 2) == 2.19
+
+
+def test_relative_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -22,6 +22,7 @@ check: .venv/.installed
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/noise.py
 
 soak: .venv/.installed

@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int = 0o644) -> None:
-    """Call ``write`` on a temporary file beside ``path``, then put it in place in one step."""
+def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int | None = None) -> None:
+    """Call ``write`` on a temporary file beside ``path``, then put it in place in one step.
+
+    ``mode`` is the file's; None leaves it to the umask, as for any new file.
+    """
     path = Path(path)
+    if mode is None:
+        umask = os.umask(0)
+        os.umask(umask)
+        mode = 0o666 & ~umask
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:

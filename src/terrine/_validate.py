@@ -17,6 +17,8 @@ def number(name: str, value: Any) -> float:
         raise InputError(f"Expected {name} to be a number, got {name}={value!r}.")
     try:
         result = float(value)
+    except OverflowError:
+        raise InputError(f"Expected {name} to be finite, got a number too large for a float.") from None
     except (TypeError, ValueError):
         raise InputError(f"Expected {name} to be a number, got {type(value).__name__}.") from None
     if not math.isfinite(result):
@@ -43,7 +45,7 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     result = number(name, value)
     if result != int(result) or result < at_least:
         raise InputError(f"Expected {name} to be a whole number of at least {at_least}, got {name}={value}.")
-    return int(result)
+    return int(value)
 
 
 def orders(values: ArrayLike) -> NDArray[np.float64]:

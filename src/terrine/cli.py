@@ -6,28 +6,32 @@ Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.progress import Progress
 
 from terrine import __version__, _validate
-from terrine.accounting.costs import Bound, cost, expected_answered, expected_cost, worst_case_cost
-from terrine.accounting.curves import ORDERS, Conversion, RdpCurve, guarantee, round_up
-from terrine.accounting.planning import Plan, evaluate, plan, rule_of_thumb
+from terrine.accounting.costs import Accountant, Bound
+from terrine.accounting.curves import ORDERS, Conversion
+from terrine.accounting.planning import PlanAccountant, evaluate, plan, rule_of_thumb
+from terrine.analysis import analyze_votes
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import InputError, TerrineError, TerrineWarning
+from terrine.errors import InputError, OrderGridWarning, TerrineError, TerrineWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.report.tables import plan_row, print_analysis, print_plan
 from terrine.votes import Votes
 
-SECRET = "secret: depends on private votes"
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
@@ -44,6 +48,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's mistake becomes one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters still gets its numbers
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TerrineWarning)
         try:
@@ -52,6 +59,8 @@ def main() -> None:
             code = _complain(str(error))
         except typer.TyperException as error:
             code = _complain(error.format_message())
+        except OSError as error:
+            code = _complain(f"Expected to use {error.filename or 'a file'}, got: {error.strerror or error}.")
         except (KeyboardInterrupt, typer.Abort):
             code = _complain("Interrupted.", 130)
     for warning in caught:
@@ -93,7 +102,9 @@ def analyze(
     answers: Annotated[
         int | None, typer.Option(help="Worst case for at most so many answers (default: every query is answered).")
     ] = None,
-    accountant: Annotated[Literal["paper"], typer.Option(help="Data-dependent accountant.")] = "paper",
+    accountant: Annotated[
+        Accountant, typer.Option(help="With --reveal: exact, or a bound as in the paper's tables.")
+    ] = "exact",
     conversion: Annotated[Conversion, typer.Option(help="From Rényi to (epsilon, delta).")] = "tight",
     bound: Annotated[Bound, typer.Option(help="Worst case: winner only, or the whole noisy histogram.")] = "argmax",
     orders: Annotated[
@@ -128,21 +139,23 @@ def analyze(
     )
     if (mechanism == "interactive") != (student_proba is not None):
         raise InputError("Expected --student-proba with --mechanism interactive and with no other.")
-    _analyze(
-        votes,
-        chosen,
-        n_answers=answers,
-        delta=delta,
-        accountant=accountant,
-        conversion=conversion,
-        bound=bound,
-        orders=_parse_orders(orders),
-        records=records,
-        proba=_load_proba(student_proba, len(votes)),
-        plot=plot,
-        reveal=reveal,
-        as_json=as_json,
-    )
+    with _progress(f"{accountant} accountant", quiet=as_json or not reveal) as progress:
+        result = analyze_votes(
+            votes,
+            chosen,
+            delta=delta,
+            n_answers=answers,
+            accountant=accountant,
+            conversion=conversion,
+            bound=bound,
+            orders=_parse_orders(orders),
+            n_records=records,
+            student_proba=_load_proba(student_proba, len(votes)),
+            plot=plot,
+            reveal=reveal,
+            progress=progress,
+        )
+    _show(result, as_json=as_json)
 
 
 @app.command("plan")
@@ -159,6 +172,9 @@ def plan_command(
     ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
     min_accuracy: Annotated[float, typer.Option(help="Share of answers that must name the plurality.")] = 0.95,
+    accountant: Annotated[
+        PlanAccountant, typer.Option(help="What must meet the budget: the publishable worst case, or the exact cost.")
+    ] = "worst-case",
     as_json: Json = False,
 ) -> None:
     """Threshold, noise and number of queries for a budget, from public inputs only."""
@@ -175,43 +191,35 @@ def plan_command(
         raise InputError("Expected --teachers and --classes with --consensus, got one of them missing.")
     else:
         votes = synthetic_votes(n_queries=400, n_classes=classes, n_teachers=teachers, consensus=consensus)
-    proposal = plan(standin=votes, epsilon=epsilon, delta=delta, max_queries=max_queries, min_accuracy=min_accuracy)
+    proposal = plan(
+        standin=votes,
+        epsilon=epsilon,
+        delta=delta,
+        max_queries=max_queries,
+        min_accuracy=min_accuracy,
+        accountant=accountant,
+    )
     start = evaluate(
         rule_of_thumb(n_teachers=votes.n_teachers),
         standin=votes,
         epsilon=epsilon,
         delta=delta,
         max_queries=max_queries,
+        accountant=accountant,
     )
+    for note in proposal.guarantee.notes:
+        warnings.warn(note, OrderGridWarning, stacklevel=1)
     chosen = proposal.mechanism
     command = (
         f"terrine analyze VOTES --mechanism confident --threshold {chosen.threshold:g} "
         f"--sigma-check {chosen.sigma_check:g} --sigma-vote {chosen.sigma_vote:g} "
-        f"--queries {proposal.n_queries} --answers {proposal.n_answers} --delta {delta:g}"
+        f"--queries {proposal.n_queries} --answers {proposal.n_answers} --delta {delta!r}"
     )
     if as_json:
-        _print_json({**_plan_row(proposal), "rule_of_thumb": _plan_row(start), "analyze": command})
+        _print_json({**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command})
         return
-    table = Table(
-        title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers", title_style="bold"
-    )
-    table.add_column("")
-    table.add_column("proposed", justify="right", style="bold")
-    table.add_column("rule of thumb", justify="right")
-    for label, key in (
-        ("threshold (votes)", "threshold"),
-        ("noise of the check (votes)", "sigma_check"),
-        ("noise of an answer (votes)", "sigma_vote"),
-        ("queries to put", "n_queries"),
-        ("answers at most", "n_answers"),
-        ("answers that name the plurality", "right_answers"),
-        ("… as a share of the answers", "accuracy"),
-        ("checks' share of the budget", "check_share"),
-        ("ε, worst case over all votes", "epsilon"),
-    ):
-        table.add_row(label, *(_cell(key, _plan_row(p)[key]) for p in (proposal, start)))
+    print_plan(proposal, start, title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers")
     console = Console()
-    console.print(table)
     console.print("Fix these numbers before the first query: the guarantee is for at most so many queries and answers.")
     console.print("Check it against your votes:")
     print(f"  {command}")
@@ -227,180 +235,34 @@ def demo(
     votes = synthetic_votes(n_queries=1000, n_classes=10, n_teachers=250, consensus=0.9)
     if not as_json:
         print("250 imagined teachers vote on 1,000 queries in 10 classes (synthetic: nobody's data, so all is shown).")
-    _analyze(
-        votes,
-        ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40),
-        n_answers=600,
-        delta=1e-5,
-        accountant="paper",
-        conversion="tight",
-        bound="argmax",
-        orders=ORDERS,
-        records=60_000,
-        proba=None,
-        plot=out / "epsilon.png",
-        reveal=True,
-        as_json=as_json,
-    )
+    with _progress("exact accountant", quiet=as_json) as progress:
+        result = analyze_votes(
+            votes,
+            ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40),
+            delta=1e-5,
+            n_answers=600,
+            n_records=60_000,
+            plot=out / "epsilon.png",
+            reveal=True,
+            progress=progress,
+        )
+    _show(result, as_json=as_json)
 
 
-def _analyze(
-    votes: Votes,
-    mechanism: Mechanism,
-    *,
-    n_answers: int | None,
-    delta: float,
-    accountant: Literal["paper"],
-    conversion: Conversion,
-    bound: Bound,
-    orders: Any,
-    records: int | None,
-    proba: Any,
-    plot: Path | None,
-    reveal: bool,
-    as_json: bool,
-) -> None:
-    worst = guarantee(
-        worst_case_cost(mechanism, n_queries=len(votes), n_answered=n_answers, orders=orders, bound=bound),
-        delta=delta,
-        conversion=conversion,
-        n_records=records,
-    )
-    result: dict[str, Any] = {
-        "mechanism": {"name": type(mechanism).__name__, **dataclasses.asdict(mechanism)},
-        "n_teachers": votes.n_teachers,
-        "n_classes": votes.n_classes,
-        "queries": len(votes),
-        "answers_at_most": len(votes) if n_answers is None else n_answers,
-        "delta": delta,
-        "conversion": conversion,
-        "bound": bound,
-        "data_independent_epsilon": worst.epsilon,
-        "data_independent_order": worst.order,
-        "relation": worst.relation,
-    }
-    if reveal:
-        expected = expected_cost(mechanism, votes, orders=orders, student_proba=proba)
-        data_dependent = guarantee(expected, delta=delta, conversion=conversion).reveal()
-        every = cost(mechanism, votes, orders=orders, accountant=accountant, student_proba=proba)
-        result |= {
-            "accountant": accountant,
-            "epsilon": data_dependent.epsilon,
-            "order": data_dependent.order,
-            "epsilon_if_every_query_is_answered": guarantee(every, delta=delta, conversion=conversion).reveal().epsilon,
-            "expected_answered": expected_answered(mechanism, votes, student_proba=proba).reveal(),
-            "basis": data_dependent.basis,
-            "notes": list(data_dependent.notes),
-            "secret": SECRET,
-        }
-    if plot is not None:
-        _plot(plot, votes, mechanism, result, orders=orders, proba=proba, reveal=reveal, console=not as_json)
-        result["plot"] = str(plot)
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         _print_json(result)
     else:
-        _print_analysis(result)
+        print_analysis(result)
 
 
-def _print_analysis(result: dict[str, Any]) -> None:
-    def add(label: str, value: str, about: str = "") -> None:
-        table.add_row(label, value, about)
-
-    table = Table(title="What these answers cost", title_style="bold")
-    for column, justify in (("", "left"), ("", "right"), ("", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    table.show_header = False
-    mechanism = dict(result["mechanism"])
-    name = mechanism.pop("name")
-    add("mechanism", name, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    add("queries", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
-    answered = result["answers_at_most"]
-    if name in ("ConfidentGNMax", "InteractiveGNMax"):
-        add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
-    add(
-        "ε, worst case",
-        f"[bold]{round_up(result['data_independent_epsilon'])}[/bold]",
-        f"publishable; δ={result['delta']:g}, {result['bound']} bound, order {result['data_independent_order']:g}",
-    )
-    if "secret" in result:
-        table.add_section()
-        add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
-        add("answers, expected", f"{result['expected_answered']:,.1f}", "")
-        add(
-            "ε on these votes",
-            round_up(result["epsilon"]),
-            f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
-        )
-        add("", "", result["basis"])
-        if answered == result["queries"] and name not in ("LNMax", "GNMax"):
-            add("ε if all are answered", round_up(result["epsilon_if_every_query_is_answered"]), "")
-        for note in result["notes"]:
-            add("note", "", note)
-    console = Console()
-    console.print(table)
-    console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
-    if "secret" not in result:
-        console.print("Numbers that depend on the votes are withheld; --reveal shows them.")
-    if "plot" in result:
-        console.print(f"Plot: {result['plot']}")
-
-
-def _plot(
-    path: Path,
-    votes: Votes,
-    mechanism: Mechanism,
-    result: dict[str, Any],
-    *,
-    orders: Any,
-    proba: Any,
-    reveal: bool,
-    console: bool,
-) -> None:
-    """Epsilon after 1, 2, ..., n queries, answers growing in proportion to the number fixed beforehand."""
-    from rich.progress import track
-
-    from terrine.report.plots import epsilon_by_query
-
-    n = len(votes)
-    points = np.unique(np.linspace(1, n, min(n, 100)).astype(np.int64))
-    delta, conversion = result["delta"], result["conversion"]
-
-    def epsilon(curve: RdpCurve) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TerrineWarning)
-            return guarantee(curve, delta=delta, conversion=conversion).epsilon
-
-    def worst(bound: Bound) -> Any:
-        has_check = isinstance(mechanism, ConfidentGNMax)
-        answered = [-(-int(k) * result["answers_at_most"] // n) if has_check else int(k) for k in points]
-        return np.array(
-            [
-                epsilon(worst_case_cost(mechanism, n_queries=int(k), n_answered=a, orders=orders, bound=bound))
-                for k, a in zip(points, answered, strict=True)
-            ]
-        )
-
-    revealed = None
-    if reveal:
-        curve, revealed, start = None, [], 0
-        for stop in track(points, description="epsilon by query", disable=not console, transient=True):
-            rows = slice(start, int(stop))
-            part = expected_cost(
-                mechanism, votes[rows], orders=orders, student_proba=None if proba is None else proba[rows]
-            ).reveal()
-            curve = part if curve is None else curve + part
-            revealed.append(epsilon(curve))
-            start = int(stop)
-    epsilon_by_query(
-        path,
-        queries=points,
-        worst_case=worst("argmax"),
-        gaussian=None if isinstance(mechanism, LNMax) else worst("gaussian"),
-        revealed=None if revealed is None else np.array(revealed),
-        revealed_label="on these votes, the paper's accountant (secret)",
-        delta=delta,
-        title=f"{result['mechanism']['name']}, {votes.n_teachers:,} teachers, {votes.n_classes} classes",
-    )
+@contextmanager
+def _progress(label: str, *, quiet: bool) -> Iterator[Callable[[float], object]]:
+    """A bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(label, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
 
 
 def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
@@ -434,31 +296,13 @@ def _load_proba(path: Path | None, n_queries: int) -> Any:
     if path is None:
         return None
     try:
-        proba = np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
-        raise InputError(f"Expected --student-proba to be an .npy file of numbers, got {path.name}.") from None
+        with path.open("rb") as file:
+            proba = np.load(file, allow_pickle=False)
+    except Exception:  # numpy raises many types for files that are not what they say
+        proba = None
+    if not isinstance(proba, np.ndarray) or proba.ndim != 2:
+        raise InputError(f"Expected --student-proba to be an .npy file of a row per query, got {path.name}.")
     return proba[:n_queries]
-
-
-def _plan_row(proposal: Plan) -> dict[str, Any]:
-    return {
-        **dataclasses.asdict(proposal.mechanism),
-        "n_queries": proposal.n_queries,
-        "n_answers": proposal.n_answers,
-        "right_answers": proposal.right_answers,
-        "accuracy": proposal.accuracy,
-        "check_share": proposal.check_share,
-        "epsilon": proposal.guarantee.epsilon,
-        "delta": proposal.guarantee.delta,
-    }
-
-
-def _cell(key: str, value: float) -> str:
-    if key == "epsilon":
-        return round_up(value)
-    if key in ("accuracy", "check_share"):
-        return f"{value:.1%}"
-    return f"{value:,.0f}" if key in ("n_queries", "n_answers", "right_answers") else f"{value:g}"
 
 
 def _print_json(result: dict[str, Any]) -> None:

@@ -13,10 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.errors import InputError
-from terrine.noise import UNIT, Noise, as_noise, require_room, to_lattice
+from terrine.noise import LARGEST, SMALLEST, UNIT, Noise, as_noise, require_room, to_lattice
 from terrine.votes import Votes
 
 ABSTAIN = -1
+
+
+def _noise(name: str, value: float) -> float:
+    """A scale that the lattice can hold, give or take the number of teachers."""
+    value = _validate.positive(name, value)
+    if not SMALLEST <= value <= LARGEST / 64:
+        raise InputError(f"Expected {SMALLEST:g} <= {name} <= {LARGEST / 64:g} votes, got {name}={value:g}.")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +34,7 @@ class LNMax:
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
+        object.__setattr__(self, "scale", _noise("scale", self.scale))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +44,7 @@ class GNMax:
     sigma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", _validate.positive("sigma", self.sigma))
+        object.__setattr__(self, "sigma", _noise("sigma", self.sigma))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +57,8 @@ class ConfidentGNMax:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", _validate.number("threshold", self.threshold))
-        object.__setattr__(self, "sigma_check", _validate.positive("sigma_check", self.sigma_check))
-        object.__setattr__(self, "sigma_vote", _validate.positive("sigma_vote", self.sigma_vote))
+        object.__setattr__(self, "sigma_check", _noise("sigma_check", self.sigma_check))
+        object.__setattr__(self, "sigma_vote", _noise("sigma_vote", self.sigma_vote))
 
 
 @dataclass(frozen=True, kw_only=True)

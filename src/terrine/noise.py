@@ -20,8 +20,8 @@ from terrine.errors import InputError, MissingDependencyError
 
 LATTICE_BITS = 40
 UNIT = 2**LATTICE_BITS  # lattice steps in one vote
-_SMALLEST = 1e-6  # votes
-_LARGEST = 2.0**22  # votes: UNIT * _LARGEST = 2^62 leaves int64 room for a sum of two
+SMALLEST = 1e-6  # votes
+LARGEST = 2.0**22  # votes: UNIT * LARGEST = 2^62 leaves int64 room for a sum of two
 
 
 def to_lattice(votes: NDArray[Any] | float) -> NDArray[np.int64]:
@@ -35,11 +35,11 @@ def require_room(*, largest_count: float, scale: float) -> None:
 
     Noise beyond 64 scales never comes; below 10^-6 votes the continuous analysis would not cover the lattice.
     """
-    if scale < _SMALLEST:
-        raise InputError(f"Expected noise of at least {_SMALLEST:g} votes, got {scale:g}.")
-    if abs(largest_count) + 64 * scale >= _LARGEST:
+    if scale < SMALLEST:
+        raise InputError(f"Expected noise of at least {SMALLEST:g} votes, got {scale:g}.")
+    if abs(largest_count) + 64 * scale >= LARGEST:
         raise InputError(
-            f"Expected teachers (or threshold) + 64 x noise scale below {_LARGEST:.0f} votes, "
+            f"Expected teachers (or threshold) + 64 x noise scale below {LARGEST:.0f} votes, "
             f"got {abs(largest_count) + 64 * scale:.0f}."
         )
 
@@ -51,11 +51,13 @@ class SecureNoise:
 
     def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian of standard deviation ``sigma`` votes, in lattice steps."""
-        return _draw("gaussian", _validate.positive("sigma", sigma), shape)
+        require_room(largest_count=0, scale=_validate.positive("sigma", sigma))
+        return _draw("gaussian", sigma, shape)
 
     def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
         """Discrete Laplace of scale ``scale`` votes, in lattice steps."""
-        return _draw("laplace", _validate.positive("scale", scale), shape)
+        require_room(largest_count=0, scale=_validate.positive("scale", scale))
+        return _draw("laplace", scale, shape)
 
     def below(self, n: int) -> int:
         """Uniform in 0..n-1."""
@@ -71,13 +73,18 @@ class SeededNoise:
     secure = False
 
     def __init__(self, seed: int | np.random.Generator) -> None:
-        self._generator = np.random.default_rng(seed)
+        try:
+            self._generator = np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            raise InputError(f"Expected a seed of at least 0 or a numpy Generator, got {seed!r}.") from None
 
     def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
-        return to_lattice(self._generator.normal(0.0, _validate.positive("sigma", sigma), shape))
+        require_room(largest_count=0, scale=_validate.positive("sigma", sigma))
+        return to_lattice(self._generator.normal(0.0, sigma, shape))
 
     def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
-        return to_lattice(self._generator.laplace(0.0, _validate.positive("scale", scale), shape))
+        require_room(largest_count=0, scale=_validate.positive("scale", scale))
+        return to_lattice(self._generator.laplace(0.0, scale, shape))
 
     def below(self, n: int) -> int:
         return int(self._generator.integers(n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -46,12 +47,19 @@ class Sensitive(Generic[T]):
     def map(self, function: Callable[..., U], *others: Sensitive[Any]) -> Sensitive[U]:
         """``function`` of this secret (and of other secrets), still wrapped.
 
-        An exception inside is replaced by one that says only its type: its message may hold the secret.
+        An exception inside is replaced by one that says only its type: its message may hold the secret. Warnings
+        inside are not shown, for the same reason.
         """
         try:
-            return Sensitive(function(self._value, *(other._value for other in others)))
-        except Exception as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return Sensitive(function(self._value, *(other._value for other in others)))
+        except KeyboardInterrupt:
+            kind = None
+        except BaseException as error:
             kind = type(error).__name__
+        if kind is None:
+            raise KeyboardInterrupt
         raise SecretError(f"A function of a secret value failed with {kind}; its message is withheld.")
 
     def __repr__(self) -> str:

@@ -27,13 +27,13 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "n_teachers")
+    __slots__ = ("_counts", "_n_teachers")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
         if whole.shape[1] < 2:
             raise VotesError(f"Expected at least 2 classes (columns), got {whole.shape[1]}.")
-        self.n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
+        self._n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
         sums = whole.sum(axis=1)
         wrong = sums != self.n_teachers
         if wrong.any():
@@ -44,7 +44,11 @@ class Votes:
 
     @property
     def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
-        return self._counts
+        return self._counts.view()  # a view of what is not writeable cannot be made writeable
+
+    @property
+    def n_teachers(self) -> int:
+        return self._n_teachers
 
     @property
     def n_classes(self) -> int:
@@ -62,8 +66,10 @@ class Votes:
     def __repr__(self) -> str:
         return f"<Votes: {len(self)} queries x {self.n_classes} classes, {self.n_teachers} teachers; counts are secret>"
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, *_: Any) -> NoReturn:
         raise SecretError("Expected a public object to pickle or copy, got Votes; use Votes.save and Votes.load.")
+
+    __getstate__ = __reduce_ex__
 
     @classmethod
     def load(
@@ -83,7 +89,7 @@ class Votes:
         path = Path(path)
         _validate.choice("kind", kind, ("histograms", "predictions"))
         try:
-            table = _read(path)
+            table, n_teachers = _read(path, "counts" if kind == "histograms" else "predictions")
             if kind == "predictions":
                 if n_classes is None:
                     raise VotesError("Expected n_classes with predictions (the public number of classes), got none.")
@@ -91,7 +97,7 @@ class Votes:
             whole = _whole_numbers(table, what="counts")
             if n_classes is not None and whole.shape[1] != n_classes:
                 raise VotesError(f"Expected {n_classes} classes (columns), got {whole.shape[1]}.")
-            return cls(whole, n_teachers=max(int(whole[0].sum()), 1))
+            return cls(whole, n_teachers=max(int(whole[0].sum()), 1) if n_teachers is None else n_teachers)
         except VotesError as error:
             raise VotesError(f"{path.name}: {error}") from None
 
@@ -134,6 +140,7 @@ def _whole_numbers(values: ArrayLike, *, what: str) -> NDArray[np.int64]:
     if raw.dtype.kind not in "iuf":
         raise VotesError(f"Expected {what} to be whole numbers, got dtype {raw.dtype}.")
     if raw.dtype.kind == "f":
+        raw = raw.astype(np.float64)
         _refuse_where(~np.isfinite(raw), "a value that is not finite (nan or inf)", what)
         _refuse_where(raw != np.floor(raw), "a fraction", what)
     _refuse_where(raw < 0, "a negative number", what)
@@ -149,61 +156,64 @@ def _refuse_where(bad: NDArray[np.bool_], found: str, what: str) -> None:
         )
 
 
-def _read(path: Path) -> NDArray[Any]:
+def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
+    """The table, and the number of teachers where the file says it; ``name`` is the array's in an .npz."""
     if not path.is_file():
         raise VotesError("Expected a file of votes, got no such file.")
     if path.stat().st_size == 0:
         raise VotesError("Expected a file of votes, got an empty file.")
     match path.suffix.lower():
         case ".npy" | ".npz":
-            return _read_numpy(path)
+            return _read_numpy(path, name)
         case ".csv":
-            return _read_csv(path)
+            return _read_csv(path), None
         case ".parquet":
-            return _read_parquet(path)
+            return _read_parquet(path), None
         case other:
             raise VotesError(f"Expected a file that ends in .npy, .npz, .csv or .parquet, got {other or 'no ending'}.")
 
 
-def _read_numpy(path: Path) -> NDArray[Any]:
+def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            names = loaded.files
-            name = next((n for n in ("counts", "predictions") if n in names), names[0] if len(names) == 1 else None)
-            if name is None:
-                raise VotesError(f"Expected an array named counts or predictions, got {', '.join(names) or 'none'}.")
-            array: NDArray[Any] = loaded[name]
-            return array
-    except VotesError:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except OSError:
         raise
     except Exception:  # numpy raises many types here, and a pickled object array is refused with them
         raise VotesError(f"Expected a {path.suffix} file of plain numbers, got one that numpy cannot read.") from None
+    other = {"counts": "predictions", "predictions": "counts"}[name]
+    chosen = name if name in arrays else next(iter(arrays)) if len(arrays) == 1 else None
+    if chosen is None or chosen == other:
+        raise VotesError(f"Expected an array named {name}, got {', '.join(arrays) or 'none'}.")
+    if "schema" in arrays and str(arrays["schema"]) != SCHEMA:
+        raise VotesError(f"Expected a file of schema {SCHEMA}, got {str(arrays['schema'])[:40]!r}.")
+    return arrays[chosen], int(arrays["n_teachers"]) if "schema" in arrays and name == "counts" else None
 
 
 def _read_csv(path: Path) -> NDArray[np.float64]:
-    def numbers(line: str) -> list[float]:
-        return [float(cell) for cell in line.split(",")]
+    def number(cell: str) -> float | None:
+        try:
+            return None if "_" in cell else float(cell)
+        except ValueError:
+            return None
 
     width = None
     rows: list[list[float]] = []
     try:
         with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
+            for line_number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
-                try:
-                    row = numbers(line)
-                except ValueError:
-                    if number == 1:  # a header
-                        continue
-                    raise VotesError(f"Expected numbers, got text in line {number}.") from None
+                row = [number(cell) for cell in line.split(",")]
                 width = width or len(row)
                 if len(row) != width:
-                    raise VotesError(f"Expected {width} columns in every row, got {len(row)} in line {number}.")
-                rows.append(row)
+                    raise VotesError(f"Expected {width} columns in every row, got {len(row)} in line {line_number}.")
+                if line_number == 1 and not any(cell is not None for cell in row):  # a header
+                    continue
+                if any(cell is None for cell in row):
+                    raise VotesError(f"Expected numbers, got text in line {line_number}.")
+                rows.append([cell for cell in row if cell is not None])
     except UnicodeDecodeError:
         raise VotesError("Expected a text file, got one that is not UTF-8.") from None
     if not rows:
@@ -226,4 +236,6 @@ def _read_parquet(path: Path) -> NDArray[Any]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
             raise VotesError(f"Expected no missing values, got {column.null_count} in column {name!r}.")
+        if not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
+            raise VotesError(f"Expected columns of numbers, got {column.type} in column {name!r}.")
     return np.column_stack([column.to_numpy() for column in table.columns]) if table.num_columns else np.empty((0, 0))

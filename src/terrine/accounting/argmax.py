@@ -26,7 +26,7 @@ from terrine import _validate
 Array = NDArray[np.float64]
 
 MARGIN = 1e-4  # outward: interval arithmetic confirms it in tests/accounting/test_argmax_certified.py
-MAX_TILT = 32.0  # beyond (order - 1)/sigma = 32 the gain over the Gaussian is below 0.5%: not searched
+MAX_TILT = 32.0  # of a search; beyond (order - 1)/sigma = 32/sqrt 2 the gain over the Gaussian is below 1%
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from terrine import _validate
 from terrine.accounting import theorems
 from terrine.accounting.argmax import rdp_argmax, rdp_check
 from terrine.accounting.curves import ORDERS, RdpCurve
+from terrine.accounting.exact import Exact
 from terrine.errors import InputError
 from terrine.mechanisms import (
     ConfidentGNMax,
@@ -27,13 +29,15 @@ from terrine.mechanisms import (
     check_scores,
     validated_proba,
 )
-from terrine.noise import UNIT
+from terrine.noise import UNIT, to_lattice
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes
 
 Array = NDArray[np.float64]
 Bound = Literal["argmax", "gaussian"]
-Accountant = Literal["paper"]
+Accountant = Literal["exact", "sanitizable", "paper"]
+Progress = Callable[[float], object]
+ByOrder = Callable[..., Iterable[Array]]
 
 _CELLS = 1_000_000  # queries x classes held at once
 
@@ -98,17 +102,24 @@ def cost(
     votes: Votes,
     *,
     orders: ArrayLike = ORDERS,
-    accountant: Accountant = "paper",
+    accountant: Accountant = "exact",
     student_proba: ArrayLike | None = None,
+    progress: Progress | None = None,
 ) -> Sensitive[RdpCurve]:
     """Data-dependent cost of putting this batch of queries, fixed beforehand, to the mechanism. Secret.
 
-    "paper": the paper's bounds, one direction only [PATE18, Thm. 6]; for the mechanisms with a check, the check and
-    the answer are both charged on every query. It is a statement about these votes, not a guarantee of the
-    mechanism.
+    It is a statement about these votes, not a guarantee of the mechanism.
+
+    Args:
+        accountant: "exact", the largest divergence to any neighbour, both directions, the check and the answer as one
+            mechanism [TERRINE, Thm. 4] [TERRINE, Thm. 5]; "sanitizable" [TERRINE, Thm. 7] and "paper" [PATE18, Thm. 6]:
+            bounds in one direction that are functions of q alone, with check and answer both charged on every query.
+            LNMax has the bound of 2017 only.
+        student_proba: (n_queries, n_classes), for InteractiveGNMax only.
+        progress: called now and then with the share of the work that is done.
     """
-    _validate.choice("accountant", accountant, ("paper",))
-    return _paper(mechanism, votes, orders, student_proba, expected=False)
+    arguments = {"orders": orders, "accountant": accountant, "student_proba": student_proba, "progress": progress}
+    return running_cost(mechanism, votes, stops=[len(votes)], **arguments)[0]  # type: ignore[arg-type]
 
 
 def expected_cost(
@@ -116,59 +127,149 @@ def expected_cost(
     votes: Votes,
     *,
     orders: ArrayLike = ORDERS,
+    accountant: Literal["sanitizable", "paper"] = "paper",
     student_proba: ArrayLike | None = None,
 ) -> Sensitive[RdpCurve]:
     """The number of the paper's tables: check + Pr[answered]·answer, summed over queries. Secret.
 
     For reproduction and planning. An expectation is not a Rényi bound (docs/math.md, Erratum 2): never a guarantee.
     """
-    return _paper(mechanism, votes, orders, student_proba, expected=True)
+    _validate.choice("accountant", accountant, ("sanitizable", "paper"))
+    arguments = {"orders": orders, "accountant": accountant, "student_proba": student_proba, "expected": True}
+    return running_cost(mechanism, votes, stops=[len(votes)], **arguments)[0]  # type: ignore[arg-type]
+
+
+def running_cost(
+    mechanism: Mechanism,
+    votes: Votes,
+    *,
+    stops: Sequence[int],
+    orders: ArrayLike = ORDERS,
+    accountant: Accountant = "exact",
+    student_proba: ArrayLike | None = None,
+    expected: bool = False,
+    progress: Progress | None = None,
+) -> list[Sensitive[RdpCurve]]:
+    """`cost` (or `expected_cost`) of the first ``stops[0]``, ``stops[1]``, ... queries, in one pass. Secret."""
+    _validate.choice("accountant", accountant, ("exact", "sanitizable", "paper"))
+    proba = _checked(mechanism, votes, student_proba)
+    if not len(stops) or stops[0] < 1 or (np.diff(stops) < 0).any() or stops[-1] > len(votes):
+        raise InputError(f"Expected ascending stops from 1 to {len(votes)}, got others.")
+    segment = np.searchsorted(np.asarray(stops), np.arange(len(votes)), side="right")  # of each query
+    orders = _validate.orders(orders)
+    if accountant == "exact" and isinstance(mechanism, GNMax | ConfidentGNMax):
+        sums = _exact_sums(mechanism, votes, orders, segment, len(stops), proba, progress)
+        basis = "exact divergence on these votes (both directions)"
+    else:
+        sums = _bound_sums(mechanism, votes, orders, segment, len(stops), proba, accountant, expected)
+        if isinstance(mechanism, LNMax):
+            basis = "the 2017 data-dependent bound on these votes (one direction)"
+        elif expected and isinstance(mechanism, ConfidentGNMax):
+            basis = f"expected cost on these votes, as in the paper's tables, {accountant} bound: not a guarantee"
+        else:
+            basis = f"the {accountant} data-dependent bound on these votes (one direction)"
+    curves = accumulate(RdpCurve(orders, row, basis) for row in sums)
+    return [Sensitive(curve) for curve in curves]
 
 
 def expected_answered(
     mechanism: Mechanism, votes: Votes, *, student_proba: ArrayLike | None = None
 ) -> Sensitive[float]:
     """How many of these queries the teachers would answer on average. Secret."""
+    proba = _checked(mechanism, votes, student_proba)
     if isinstance(mechanism, LNMax | GNMax):
         return Sensitive(float(len(votes)))
-    return Sensitive(float(np.exp(_log_pr_answered(mechanism, votes, student_proba)).sum()))
+    return Sensitive(float(np.exp(_log_pr_answered(mechanism, votes, proba)).sum()))
 
 
-def _paper(
-    mechanism: Mechanism, votes: Votes, orders: ArrayLike, student_proba: ArrayLike | None, *, expected: bool
-) -> Sensitive[RdpCurve]:
-    orders = _validate.orders(orders)
-    every = np.ones(len(votes))
-    basis = "the paper's data-dependent bound on these votes (one direction)"
-    if expected and isinstance(mechanism, ConfidentGNMax):
-        basis = "expected cost on these votes, as in the paper's tables: not a guarantee"
+def _checked(mechanism: Mechanism, votes: Votes, student_proba: ArrayLike | None) -> Array | None:
+    """The student's probabilities, once mechanism and votes are seen to be what they should."""
+    if not isinstance(votes, Votes):
+        raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+    if not isinstance(mechanism, LNMax | GNMax | ConfidentGNMax):
+        raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+    if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
+        raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+    return None if student_proba is None else validated_proba(student_proba, votes)
 
-    def gnmax(log_q: Array, sigma: float, weights: Array) -> RdpCurve:
-        rdp = partial(theorems.gnmax_by_order, sigma=sigma, orders=orders)
-        return RdpCurve(orders, _weighted_sum(rdp, log_q, weights), basis)
+
+def _exact_sums(
+    mechanism: GNMax | ConfidentGNMax,
+    votes: Votes,
+    orders: Array,
+    segment: NDArray[np.int64],
+    n_segments: int,
+    proba: Array | None,
+    progress: Progress | None,
+) -> Array:
+    """(segments, orders)"""
+    if isinstance(mechanism, GNMax):
+        exact = Exact(sigma=mechanism.sigma, orders=orders)
+    else:
+        exact = Exact(
+            sigma=mechanism.sigma_vote,
+            orders=orders,
+            sigma_check=mechanism.sigma_check,
+            threshold=mechanism.threshold,
+        )
+    offsets = None if proba is None else to_lattice(votes.n_teachers * proba) / UNIT
+    sums = np.zeros((n_segments, orders.size))
+    for queries, costs in exact.by_histogram(votes.counts, offsets, progress=progress):
+        weights = np.bincount(segment[queries], minlength=n_segments + 1)[:n_segments]
+        sums[weights > 0] += weights[weights > 0, None] * costs
+    return sums
+
+
+def _bound_sums(
+    mechanism: Mechanism,
+    votes: Votes,
+    orders: Array,
+    segment: NDArray[np.int64],
+    n_segments: int,
+    proba: Array | None,
+    accountant: Accountant,
+    expected: bool,
+) -> Array:
+    """(segments, orders) of the bounds that are functions of q."""
+
+    def total(by_order: ByOrder, logs: Array, weights: Array | None = None) -> Array:
+        """Σ weight·rdp(log): equal queries are one query with a weight."""
+        distinct, where = np.unique(logs, return_inverse=True)  # ascending
+        cell = segment * distinct.size + where
+        inside = segment < n_segments
+        weight = np.bincount(
+            cell[inside],
+            weights=None if weights is None else weights[inside],
+            minlength=n_segments * distinct.size,
+        ).reshape(n_segments, distinct.size)
+        return np.stack([weight @ rdp for rdp in by_order(distinct, orders=orders)], axis=1)
+
+    def gnmax(sigma: float) -> ByOrder:
+        if accountant == "sanitizable":
+            return partial(theorems.sanitizable_by_order, rdp=partial(rdp_argmax, sigma=sigma))
+        return partial(theorems.gnmax_by_order, sigma=sigma)
 
     match mechanism:
         case LNMax(scale=scale):
-            log_q = _by_query(votes, partial(theorems.log_q_laplace, scale=scale))
 
-            def lnmax(q: Array) -> Iterator[Array]:
-                return (theorems.rdp_lnmax(q, scale=scale, orders=order)[:, 0] for order in orders)
+            def lnmax(log_q: Array, orders: Array) -> Iterator[Array]:
+                return (theorems.rdp_lnmax(log_q, scale=scale, orders=order)[:, 0] for order in orders)
 
-            return Sensitive(RdpCurve(orders, _weighted_sum(lnmax, log_q, every), basis))
+            return total(lnmax, _by_query(votes, partial(theorems.log_q_laplace, scale=scale)))
         case GNMax(sigma=sigma):
-            return Sensitive(gnmax(_by_query(votes, partial(theorems.log_q_gaussian, sigma=sigma)), sigma, every))
+            return total(gnmax(sigma), _by_query(votes, partial(theorems.log_q_gaussian, sigma=sigma)))
         case ConfidentGNMax(sigma_check=sigma_check, sigma_vote=sigma_vote):
-            log_p = _log_pr_answered(mechanism, votes, student_proba)
+            log_p = _log_pr_answered(mechanism, votes, proba)
             log_q = _by_query(votes, partial(theorems.log_q_gaussian, sigma=sigma_vote))
-            check = gnmax(theorems.log_q_threshold(log_p), sigma_check * math.sqrt(2), every)
-            return Sensitive(check + gnmax(log_q, sigma_vote, np.exp(log_p) if expected else every))
+            check: ByOrder = gnmax(sigma_check * math.sqrt(2))
+            if accountant == "sanitizable":
+                check = partial(theorems.sanitizable_by_order, rdp=partial(rdp_check, sigma=sigma_check))
+            answered = np.exp(log_p) if expected else None
+            return total(check, theorems.log_q_threshold(log_p)) + total(gnmax(sigma_vote), log_q, answered)
     raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
 
 
-def _log_pr_answered(mechanism: ConfidentGNMax, votes: Votes, student_proba: ArrayLike | None) -> Array:
-    if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
-        raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
-    proba = None if student_proba is None else validated_proba(student_proba, votes)
+def _log_pr_answered(mechanism: ConfidentGNMax, votes: Votes, proba: Array | None) -> Array:
     score = check_scores(votes, proba) / UNIT
     return theorems.log_pr_answered(score, threshold=mechanism.threshold, sigma=mechanism.sigma_check)
 
@@ -177,10 +278,3 @@ def _by_query(votes: Votes, log_q: Callable[[NDArray[np.int64]], Array]) -> Arra
     """One number per query, in runs of rows that keep temporaries small."""
     size = max(1, _CELLS // votes.n_classes)
     return np.concatenate([log_q(votes.counts[start : start + size]) for start in range(0, len(votes), size)])
-
-
-def _weighted_sum(rdp_by_order: Callable[[Array], Iterable[Array]], logs: Array, weights: Array) -> Array:
-    """Σ weight·rdp(log) over queries, (n_orders,): equal queries are one query with a weight."""
-    distinct, where = np.unique(logs, return_inverse=True)  # ascending
-    weight = np.bincount(where, weights=weights)
-    return np.array([weight @ rdp for rdp in rdp_by_order(distinct)])

@@ -82,7 +82,7 @@ class Guarantee:
 
 def round_up(value: float, digits: int = 3) -> str:
     """A decimal that is never below the value."""
-    if not math.isfinite(value):
+    if not math.isfinite(value) or abs(value) > 1e12:
         return str(value)
     scaled = math.ceil(value * 10**digits)
     while scaled / 10**digits < value:
@@ -172,7 +172,8 @@ def _convert(
 ) -> Guarantee:
     epsilons = epsilons_at(curve.orders, curve.epsilons, delta=delta, conversion=conversion)
     best = int(np.argmin(epsilons))
-    epsilon = float(epsilons[best])
+    # No divergence at any order: the two laws are the same.
+    epsilon = float(epsilons[best]) if curve.epsilons.any() else 0.0
     at_edge = curve.orders[best] in (curve.orders.min(), curve.orders.max())
     if curve.orders.size > 1 and at_edge and epsilon > 0:
         notes += (

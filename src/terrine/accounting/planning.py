@@ -8,8 +8,11 @@ parameters chosen by looking at private votes would leak.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,36 +20,48 @@ from scipy.special import log_ndtr, ndtr
 
 from terrine import _validate
 from terrine.accounting.argmax import rdp_argmax
-from terrine.accounting.costs import worst_case_cost
-from terrine.accounting.curves import ORDERS, Guarantee, epsilons_at, guarantee
-from terrine.errors import InputError, PlanError
+from terrine.accounting.costs import cost, worst_case_cost
+from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, epsilons_at, guarantee
+from terrine.accounting.exact import Exact, rdp_check_exact
+from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import ConfidentGNMax
 from terrine.votes import Votes
 
 Array = NDArray[np.float64]
 
 _SAMPLE = 400  # stand-in queries looked at: enough to plan by
+_EXACT_SAMPLE = 100  # with the exact accountant
+_EXACT_ORDERS: Array = np.geomspace(2.0, 200.0, 24)
+
+PlanAccountant = Literal["worst-case", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A proposal, what it costs in the worst case, and what it is expected to give.
+    """A proposal, what it costs, and what it is expected to give.
 
     Attributes:
         mechanism, n_queries, n_answers: what to run; fix them before the first query.
-        guarantee: the public guarantee of that run.
+        guarantee: the public guarantee of that run, the worst case over all votes.
+        exact_epsilon: with accountant="exact", what the run would cost on votes like the stand-ins; no guarantee.
         accuracy: expected share of the answers that name the teachers' plurality.
         right_answers: how many that is expected to be.
-        check_share: share of the Rényi budget that the checks take.
+        check_share: share of the worst-case Rényi budget that the checks take.
     """
 
     mechanism: ConfidentGNMax
     n_queries: int
     n_answers: int
     guarantee: Guarantee
+    exact_epsilon: float | None
     accuracy: float
     right_answers: float
     check_share: float
+
+    @property
+    def epsilon(self) -> float:
+        """What was planned for: the exact cost where there is one, else the guarantee."""
+        return self.guarantee.epsilon if self.exact_epsilon is None else self.exact_epsilon
 
 
 def rule_of_thumb(*, n_teachers: int) -> ConfidentGNMax:
@@ -61,14 +76,13 @@ def evaluate(
     epsilon: float,
     delta: float,
     max_queries: int | None = None,
+    accountant: PlanAccountant = "worst-case",
 ) -> Plan:
     """What a given mechanism would give within the budget: as many queries as fit."""
-    sample = _Sample(standin)
+    sample = _Sample(standin, accountant)
     candidates = _Candidates(sample, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
-    n_queries = int(candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=max_queries).item())
-    while n_queries and _finish(mechanism, sample, n_queries=n_queries, delta=delta).guarantee.epsilon > epsilon:
-        n_queries -= 1
-    return _finish(mechanism, sample, n_queries=n_queries, delta=delta)
+    about = 2 * int(candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=None).item()) + 16
+    return sample.finish(mechanism, most=min(about, max_queries or about), epsilon=epsilon, delta=delta)
 
 
 def plan(
@@ -78,94 +92,94 @@ def plan(
     delta: float,
     max_queries: int | None = None,
     min_accuracy: float = 0.95,
+    accountant: PlanAccountant = "worst-case",
 ) -> Plan:
-    """The Confident-GNMax with the most right answers within (epsilon, delta), in the worst case over votes.
+    """The Confident-GNMax with the most right answers within (epsilon, delta).
 
     Args:
         standin: PUBLIC votes to plan by: `synthetic_votes` of an assumed consensus, or votes of teachers that were
             trained on public data.
-        epsilon, delta: the budget; the proposal's worst case meets it to 1% where max_queries leaves room.
+        epsilon, delta: the budget; the proposal meets it to 1% where max_queries leaves room.
         max_queries: how many public inputs there are to ask about.
         min_accuracy: at least this share of the answers must name the plurality, by the stand-in votes.
+        accountant: what must meet the budget: "worst-case", the publishable guarantee, or "exact", the per-instance
+            cost on votes like the stand-ins (secret when the votes are private, and no guarantee).
     """
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.between("delta", delta, 0.0, 1.0)
     if max_queries is not None:
         max_queries = _validate.integer("max_queries", max_queries, at_least=1)
     min_accuracy = _validate.between("min_accuracy", min_accuracy, 0.0, 1.0)
-    sample = _Sample(standin)
+    _validate.choice("accountant", accountant, ("worst-case", "exact"))
+    sample = _Sample(standin, accountant)
     m = standin.n_teachers
     start = rule_of_thumb(n_teachers=m)
     best = np.array([start.threshold, start.sigma_check, start.sigma_vote])
     thresholds = np.linspace(0.3, 1.3, 21) * m
-    checks, votes = np.geomspace(0.03, 2.0, 16) * m, np.geomspace(0.01, 0.7, 20) * m
-    for _ in range(3):
+    exact = accountant == "exact"  # a new sigma_vote costs a tenth of a second then
+    checks, votes = np.geomspace(0.03, 2.0, 16) * m, np.geomspace(0.01, 0.7, 12 if exact else 24) * m
+    for spread in (1.8, 1.2, 1.0) if exact else (1.8, 1.4, 1.15, 1.0):
         grid = [a.ravel() for a in np.meshgrid(thresholds, checks, votes, indexing="ij")]
         candidates = _Candidates(sample, *(np.append(a, b) for a, b in zip(grid, best, strict=True)))
         queries = candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=max_queries)
         right = np.floor(queries) * candidates.answer_rate * candidates.accuracy
         winner = int(np.argmax(np.where(candidates.accuracy >= min_accuracy, right, -1.0)))
         best = np.array([candidates.threshold[winner], candidates.sigma_check[winner], candidates.sigma_vote[winner]])
-        spread = 2.0 if len(votes) == 20 else 1.15
         thresholds = best[0] + m * 0.1 * (spread - 1) * np.linspace(-1, 1, 9)
-        checks, votes = (b * np.geomspace(1 / spread, spread, 9) for b in best[1:])
-    n_queries = int(queries[winner])
-    if n_queries < 1 or candidates.accuracy[winner] < min_accuracy:
-        raise PlanError(
-            f"Expected a budget that pays for answers of which {min_accuracy:.0%} name the plurality, "
-            f"got epsilon={epsilon:g} at delta={delta:g} with {m} teachers, which pays for none; "
-            "it takes more teachers, more consensus, a larger epsilon or a lower min_accuracy."
+        checks, votes = (b * np.geomspace(1 / spread, spread, 7 if exact else 11) for b in best[1:])
+    if queries[winner] >= 1 and candidates.accuracy[winner] >= min_accuracy:
+        proposal = _to_target(
+            best, sample, n_queries=int(queries[winner]), epsilon=epsilon, delta=delta, capped=max_queries
         )
-    return _to_target(best, sample, n_queries=n_queries, epsilon=epsilon, delta=delta, capped=max_queries)
+        if proposal.n_queries:
+            return proposal
+    raise PlanError(
+        f"Expected a budget that pays for answers of which {min_accuracy:.0%} name the plurality, "
+        f"got epsilon={epsilon:g} at delta={delta:g} with {m} teachers, which pays for none; "
+        "it takes more teachers, more consensus, a larger epsilon or a lower min_accuracy."
+    )
 
 
 def _to_target(
     best: Array, sample: _Sample, *, n_queries: int, epsilon: float, delta: float, capped: int | None
 ) -> Plan:
-    """Round to readable numbers, drop queries that do not fit, then lower the noise until the target is met."""
-    factor = 1.0
-    for _ in range(40):
-        threshold = float(f"{best[0]:.4g}")
+    """Round to readable numbers, then put as many queries as fit."""
+
+    def at(factor: float, most: int) -> Plan:
         sigma_check, sigma_vote = (float(f"{b * factor:.4g}") for b in best[1:])
-        mechanism = ConfidentGNMax(threshold=threshold, sigma_check=sigma_check, sigma_vote=sigma_vote)
-        proposal = _finish(mechanism, sample, n_queries=n_queries, delta=delta)
-        while factor == 1 and n_queries > 1 and proposal.guarantee.epsilon > epsilon:
-            n_queries -= 1
-            proposal = _finish(mechanism, sample, n_queries=n_queries, delta=delta)
-        reached = proposal.guarantee.epsilon / epsilon
-        if 0.995 < reached <= 1 or (reached <= 1 and n_queries == capped):
-            return proposal
-        factor *= max(reached, 0.5) * (1.001 if reached > 1 else 1.0)
-    raise PlanError(f"Expected a plan at epsilon={epsilon:g}, got none within 0.5% of it.")
+        mechanism = ConfidentGNMax(threshold=float(f"{best[0]:.4g}"), sigma_check=sigma_check, sigma_vote=sigma_vote)
+        return sample.finish(mechanism, most=most, epsilon=epsilon, delta=delta)
 
-
-def _finish(mechanism: ConfidentGNMax, sample: _Sample, *, n_queries: int, delta: float) -> Plan:
-    candidates = _Candidates(sample, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
-    answer_rate = float(candidates.answer_rate.item())
-    n_answers = min(n_queries, math.ceil(n_queries * answer_rate))
-    total = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers)
-    checks = worst_case_cost(mechanism, n_queries=n_queries, n_answered=0)
-    result = guarantee(total, delta=delta)
-    at = total.orders == result.order
-    return Plan(
-        mechanism=mechanism,
-        n_queries=n_queries,
-        n_answers=n_answers,
-        guarantee=result,
-        accuracy=float(candidates.accuracy.item()),
-        right_answers=n_queries * answer_rate * float(candidates.accuracy.item()),
-        check_share=float(checks.epsilons[at][0] / total.epsilons[at][0]) if n_queries else 0.0,
-    )
+    most = 2 * n_queries + 16
+    proposal = at(1.0, min(most, capped or most))
+    n_queries = proposal.n_queries
+    reached = proposal.epsilon / epsilon
+    if reached > 0.993 or n_queries in (0, capped) or sample.accountant == "exact":
+        return proposal
+    # With few queries one more is a jump: then less noise fills the budget. (The exact cost may not follow the noise.)
+    low, high = reached, 1.0
+    for _ in range(6):
+        middle = (low + high) / 2
+        other = at(middle, n_queries)
+        if other.n_queries == n_queries:
+            proposal, high = other, middle
+        else:
+            low = middle
+    return proposal
 
 
 class _Sample:
-    """A sample of stand-in votes with what every candidate needs of it."""
+    """A sample of stand-in votes, and what mechanisms cost and give on it."""
 
-    def __init__(self, standin: Votes) -> None:
+    def __init__(self, standin: Votes, accountant: PlanAccountant) -> None:
         if not isinstance(standin, Votes):
             raise InputError(f"Expected standin to be public Votes, got {type(standin).__name__}.")
-        step = max(1, len(standin) // _SAMPLE)
-        self.counts = np.sort(standin.counts[::step][:_SAMPLE], axis=1)[:, ::-1]  # winner first
+        size = _SAMPLE if accountant == "worst-case" else _EXACT_SAMPLE
+        rows = standin.counts[:: max(1, len(standin) // size)][:size]
+        self.accountant = accountant
+        self.votes = Votes(rows, n_teachers=standin.n_teachers)
+        self.counts = np.sort(rows, axis=1)[:, ::-1]  # winner first
+        self._vote_costs: dict[float, Array] = {}
 
     def pr_plurality(self, sigma: float) -> Array:
         """Chance that GNMax(sigma) names the plurality, (n_queries,): a trapezoid over the winner's noise."""
@@ -175,6 +189,51 @@ class _Sample:
         log_all = np.stack([log_ndtr(shift + gaps).sum(axis=1) for shift in t])
         result: Array = weight @ np.exp(log_all)
         return result
+
+    def vote_costs(self, sigma: float) -> Array:
+        """Exact cost of a vote on each stand-in query, (n_queries, n_orders)."""
+        if sigma not in self._vote_costs:
+            costs = np.empty((len(self.votes), _EXACT_ORDERS.size))
+            exact = Exact(sigma=sigma, orders=_EXACT_ORDERS, ceiling=_EXACT_ORDERS / sigma**2)
+            for queries, cost_of_one in exact.by_histogram(self.votes.counts, None):
+                costs[queries] = cost_of_one
+            self._vote_costs[sigma] = costs
+        return self._vote_costs[sigma]
+
+    def finish(self, mechanism: ConfidentGNMax, *, most: int, epsilon: float, delta: float) -> Plan:
+        """The plan of a mechanism with as many queries, up to ``most``, as the true cost allows."""
+        candidates = _Candidates(self, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
+        answer_rate, accuracy = float(candidates.answer_rate.item()), float(candidates.accuracy.item())
+        per_query: RdpCurve | None = None
+        if self.accountant == "exact":
+            total = cost(mechanism, self.votes, orders=_EXACT_ORDERS).reveal()  # stand-ins are public
+            per_query = RdpCurve(total.orders, total.epsilons / len(self.votes))
+
+        def priced(n_queries: int) -> Plan:
+            n_answers = min(n_queries, math.ceil(n_queries * answer_rate))
+            worst = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", OrderGridWarning)
+                public = guarantee(worst, delta=delta)
+                exact = None if per_query is None else guarantee(per_query * n_queries, delta=delta).epsilon
+            checks = worst_case_cost(mechanism, n_queries=n_queries, n_answered=0)
+            at = worst.orders == public.order
+            return Plan(
+                mechanism=mechanism,
+                n_queries=n_queries,
+                n_answers=n_answers,
+                guarantee=public,
+                exact_epsilon=exact,
+                accuracy=accuracy,
+                right_answers=n_queries * answer_rate * accuracy,
+                check_share=float(checks.epsilons[at][0] / worst.epsilons[at][0]) if n_queries else 0.0,
+            )
+
+        low, high = 0, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if priced(middle).epsilon <= epsilon else (low, middle)
+        return priced(low)
 
 
 class _Candidates:
@@ -186,28 +245,49 @@ class _Candidates:
         self.threshold, self.sigma_check, self.sigma_vote = (
             np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (threshold, sigma_check, sigma_vote)
         )
-        pairs, pair = np.unique(np.stack((self.threshold, self.sigma_check)), axis=1, return_inverse=True)
-        answered = ndtr((sample.counts[:, 0] - pairs[0][:, None]) / pairs[1][:, None])  # (pairs, queries)
-        sigmas, sigma = np.unique(self.sigma_vote, return_inverse=True)
-        right = np.stack([sample.pr_plurality(s) for s in sigmas])  # (sigmas, queries)
-        n = sample.counts.shape[0]
-        self.answer_rate: Array = answered.mean(axis=1)[pair]
-        self.accuracy: Array = (answered @ right.T / n)[pair, sigma] / np.maximum(self.answer_rate, 1e-300)
+        self.sample = sample
+        self.pairs, self.pair = np.unique(np.stack((self.threshold, self.sigma_check)), axis=1, return_inverse=True)
+        self.sigmas, self.sigma = np.unique(self.sigma_vote, return_inverse=True)
+        scores = sample.counts[:, 0] - self.pairs[0][:, None]
+        self.answered: Array = ndtr(scores / self.pairs[1][:, None])  # (pairs, queries)
+        right = np.stack([sample.pr_plurality(s) for s in self.sigmas])  # (sigmas, queries)
+        self.answer_rate: Array = self.answered.mean(axis=1)[self.pair]
+        named = (self.answered @ right.T / right.shape[1])[self.pair, self.sigma]
+        self.accuracy: Array = named / np.maximum(self.answer_rate, 1e-300)
 
     def n_queries(self, *, epsilon: float, delta: float, max_queries: int | None) -> Array:
         """How many queries fit: N·unit(order) + conversion(order) <= epsilon at some order."""
-        room = epsilon - epsilons_at(ORDERS, np.zeros_like(ORDERS), delta=delta, conversion="tight")
-        useful = room > 0
-        if not useful.any():
-            return np.zeros_like(self.threshold)
-        orders, room = ORDERS[useful], room[useful]
+        units = self._worst_units() if self.sample.accountant == "worst-case" else self._exact_units()
         most = np.zeros_like(self.threshold)
-        checks, check = np.unique(self.sigma_check, return_inverse=True)
-        votes, vote = np.unique(self.sigma_vote, return_inverse=True)
-        for order, allowance in zip(orders, room, strict=True):
-            unit = _about(checks * math.sqrt(2), order)[check] + self.answer_rate * _about(votes, order)[vote]
-            most = np.maximum(most, allowance / unit)
+        for order, unit in units:
+            spent = epsilons_at(np.array([order]), np.zeros(1), delta=delta, conversion="tight")[0]
+            if spent < epsilon:
+                most = np.maximum(most, (epsilon - spent) / unit)
         return most if max_queries is None else np.minimum(most, max_queries)
+
+    def _worst_units(self) -> Iterator[tuple[float, Array]]:
+        """Worst-case cost per query, order by order."""
+        checks, check = np.unique(self.sigma_check, return_inverse=True)
+        for order in ORDERS:
+            yield (
+                order,
+                _about(checks * math.sqrt(2), order)[check] + self.answer_rate * _about(self.sigmas, order)[self.sigma],
+            )
+
+    def _exact_units(self) -> Iterator[tuple[float, Array]]:
+        """Mean of check + Pr[answered]·vote on the stand-ins: below the joint cost, near enough to search by."""
+        votes = np.stack([self.sample.vote_costs(s) for s in self.sigmas])  # (sigmas, queries, orders)
+        tops, where = np.unique(self.sample.counts[:, 0], return_inverse=True)
+        share = np.bincount(where) / where.size
+        checks = np.stack(
+            [
+                share @ rdp_check_exact(tops, threshold=threshold, sigma=sigma, orders=_EXACT_ORDERS)
+                for threshold, sigma in self.pairs.T
+            ]
+        )  # (pairs, orders)
+        for i, order in enumerate(_EXACT_ORDERS):
+            vote = self.answered @ votes[:, :, i].T / where.size
+            yield order, checks[self.pair, i] + vote[self.pair, self.sigma]
 
 
 def _about(sigma: Array, order: float) -> Array:

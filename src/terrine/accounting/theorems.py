@@ -6,13 +6,15 @@ Every docstring ends with the citation that `docs/math.md` resolves: statement, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from terrine import _validate
+from terrine.accounting.argmax import rdp_argmax, rdp_check
 from terrine.errors import InputError
 
 Array = NDArray[np.float64]
@@ -26,7 +28,7 @@ def log1mexp(log_x: ArrayLike) -> Array:
     return result
 
 
-def _histograms(counts: ArrayLike) -> NDArray[np.int64]:
+def histograms(counts: ArrayLike) -> NDArray[np.int64]:
     """(n_queries, n_classes) as int64, so that gaps of unsigned votes cannot wrap."""
     raw = np.asarray(counts)
     if raw.ndim == 1:
@@ -35,7 +37,8 @@ def _histograms(counts: ArrayLike) -> NDArray[np.int64]:
         raise InputError(f"Expected counts of shape (n_queries, at least 2 classes), got shape {raw.shape}.")
     if not (np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)):
         raise InputError(f"Expected counts to be whole numbers, got dtype {raw.dtype}.")
-    whole = raw.astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        whole = raw.astype(np.int64)
     if (raw < 0).any() or not np.array_equal(whole, raw):
         raise InputError("Expected counts to be whole numbers of at least 0, got others.")
     return whole
@@ -50,7 +53,7 @@ def _log_probabilities(name: str, values: ArrayLike) -> Array:
 
 def _gaps(counts: ArrayLike) -> NDArray[np.int64]:
     """Distance of every losing class from the winner, (n_queries, n_classes - 1)."""
-    ascending = np.sort(_histograms(counts), axis=1)
+    ascending = np.sort(histograms(counts), axis=1)
     gaps: NDArray[np.int64] = ascending[:, -1:] - ascending[:, :-1]
     return gaps
 
@@ -97,12 +100,24 @@ def rdp_gnmax(log_q: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
 
     [PATE18, Thm. 6] [PATE18, Prop. 8] [PATE18, Prop. 10]
     """
+    return _in_order_given(log_q, orders, partial(gnmax_by_order, sigma=sigma))
+
+
+def _in_order_given(log_q: ArrayLike, orders: ArrayLike, by_order: Callable[..., Iterator[Array]]) -> Array:
+    """Sort, compute one order at a time, and put back: (n_queries, n_orders)."""
     log_q = _log_probabilities("log_q", log_q)
     ascending = np.argsort(log_q, kind="stable")
     orders = _validate.orders(orders)
     result = np.empty((log_q.size, orders.size))
-    for column, bounds in enumerate(gnmax_by_order(log_q[ascending], sigma=sigma, orders=orders)):
+    for column, bounds in enumerate(by_order(log_q[ascending], orders=orders)):
         result[ascending, column] = bounds
+    return result
+
+
+def _log_sum(first: Array, second: Array) -> Array:
+    """log(e^first + e^second), as np.logaddexp but three times faster where exp and log1p are vectorised."""
+    with np.errstate(invalid="ignore"):
+        result: Array = np.maximum(first, second) + np.log1p(np.exp(-np.abs(first - second)))
     return result
 
 
@@ -119,16 +134,62 @@ def gnmax_by_order(log_q: Array, *, sigma: float, orders: Array) -> Iterator[Arr
         log_1q = np.where(applies, log1mexp(log_q), np.nan)  # nan: fmin below then keeps order/sigma²
         log_a = log_1q - log1mexp((log_q + eps2) * (1 - 1 / mu2))
         log_b = eps1 - log_q / (mu1 - 1)
-        log_ratio, slope = log_q - log_1q, log_b - log_a
     sure = np.isneginf(log_q)  # a sure winner tells nothing
     # mu_1 descends, so that every order applies to a leading run of queries.
     for order, n in zip(orders, np.searchsorted(-mu1, -orders, side="right"), strict=True):
         first = log_1q[:n] + (order - 1) * log_a[:n]
-        lead = log_ratio[:n] + (order - 1) * slope[:n]  # of the second term's log over the first's
-        # log(e^first + e^second), as np.logaddexp but three times faster
-        log_sum = first + np.maximum(lead, 0.0) + np.log1p(np.exp(-np.abs(lead)))
+        second = log_q[:n] + (order - 1) * log_b[:n]
         bounds = np.full(log_q.size, order / variance)
-        np.fmin(bounds[:n], np.maximum(log_sum, 0.0) / (order - 1), out=bounds[:n])
+        np.fmin(bounds[:n], np.maximum(_log_sum(first, second), 0.0) / (order - 1), out=bounds[:n])
+        bounds[sure] = 0.0
+        yield bounds
+
+
+# Orders mu_1 and mu_2 to choose from: fixed and public, so that the bound stays monotone in q.
+MU_GRID: Array = np.geomspace(1.1, 4000.0, 80)
+
+
+def rdp_gnmax_sanitizable(log_q: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
+    """`rdp_gnmax` tightened: eps_i from `rdp_argmax` instead of mu_i/sigma², the best of a fixed grid of (mu_1, mu_2).
+
+    Still a non-decreasing function of q alone, and still D(M(D) ‖ M(D')) only.
+
+    Returns:
+        (n_queries, n_orders)
+
+    [TERRINE, Thm. 7]
+    """
+    return _in_order_given(log_q, orders, partial(sanitizable_by_order, rdp=partial(rdp_argmax, sigma=sigma)))
+
+
+def rdp_threshold_sanitizable(log_p: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
+    """The same for the threshold check, from `rdp_check`. [TERRINE, Thm. 7]"""
+    rdp = partial(rdp_check, sigma=_validate.positive("sigma", sigma))
+    return _in_order_given(log_q_threshold(log_p), orders, partial(sanitizable_by_order, rdp=rdp))
+
+
+def sanitizable_by_order(log_q: Array, *, rdp: Callable[..., Array], orders: Array) -> Iterator[Array]:
+    """One order at a time, (n_queries,) each, for any mechanism with data-independent cost ``rdp(orders=...)``."""
+    eps, mu = rdp(orders=MU_GRID), MU_GRID
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        log_1q = log1mexp(log_q)[:, None]
+        exponent = (log_q[:, None] + eps) * (1 - 1 / mu)
+        log_a = np.where(exponent < 0, log_1q - log1mexp(np.minimum(exponent, 0.0)), np.inf)  # (queries, mu_2)
+        log_b = eps - log_q[:, None] / (mu - 1)  # (queries, mu_1)
+    # q must be below this for the bound to grow with q, (mu_1, mu_2)
+    log_critical = (mu - 1) * eps + mu * (np.log1p(-1 / mu)[:, None] + np.log1p(-1 / mu))
+    # For every mu_1 the best mu_2 that its condition allows
+    best_a = np.stack([np.where(log_q[:, None] <= row, log_a, np.inf).min(axis=1) for row in log_critical], axis=1)
+    sure, never = np.isneginf(log_q), log_q >= 0
+    for order, independent in zip(orders, rdp(orders=orders), strict=True):
+        usable = mu >= order
+        with np.errstate(invalid="ignore"):  # of q = 0 and q = 1, which are put right below
+            first = log_1q + (order - 1) * best_a[:, usable]
+            second = log_q[:, None] + (order - 1) * log_b[:, usable]
+        bounds = np.full(log_q.shape, independent)
+        if usable.any():
+            best = _log_sum(first, second).min(axis=1)
+            bounds = np.where(never, independent, np.fmin(np.maximum(best, 0.0) / (order - 1), independent))
         bounds[sure] = 0.0
         yield bounds
 
@@ -208,12 +269,14 @@ def rdp_lnmax(log_q: ArrayLike, *, scale: float, orders: ArrayLike) -> Array:
     # q < 1/(1 + e^e) is the 2017 theorem's (e^e - 1)/(e^(2e) - 1)
     rows = np.flatnonzero(np.isfinite(log_q) & (log_q < -np.logaddexp(0.0, epsilon)))
     if rows.size:
-        q = log_q[rows, None]
-        log_1q = log1mexp(q)
-        first = log_1q + (orders - 1) * (log_1q - log1mexp(q + epsilon))
-        second = q + (orders - 1) * epsilon
-        bound = np.maximum(np.logaddexp(first, second) / (orders - 1), 0.0)
-        result[rows] = np.minimum(result[rows], bound)
+        q = np.exp(log_q[rows, None])
+        log_a = np.log1p(q * math.expm1(epsilon) / -np.expm1(log_q[rows, None] + epsilon))
+        # log(1 + (1-q)(A^(order-1) - 1) + q(e^(epsilon (order-1)) - 1)): both terms at least 0, nothing cancels
+        powers = ((orders - 1) * log_a, (orders - 1) * epsilon)
+        excess = (1 - q) * np.expm1(np.minimum(powers[0], 500.0)) + q * np.expm1(np.minimum(powers[1], 500.0))
+        large = np.logaddexp(np.log1p(-q) + powers[0], log_q[rows, None] + powers[1])
+        log_sum = np.where(np.maximum(*powers) < 500, np.log1p(excess), large)
+        result[rows] = np.minimum(result[rows], log_sum / (orders - 1))
     return result
 
 
@@ -253,7 +316,7 @@ def log_q0(*, sigma: float, order: float) -> float:
     [PATE18, Cond. C5]
     """
     sigma = _validate.positive("sigma", sigma)
-    order = float(_validate.orders(order)[0])
+    order = float(_validate.orders(_validate.number("order", order))[0])
 
     def helps(log_q: float) -> bool:
         return bool(rdp_gnmax(log_q, sigma=sigma, orders=order)[0, 0] < order / sigma**2)
@@ -278,7 +341,7 @@ def rdp_gnss(*, beta: float, sigma: float, order: float) -> float:
     """
     beta = _validate.positive("beta", beta)
     sigma = _validate.positive("sigma", sigma)
-    order = float(_validate.orders(order)[0])
+    order = float(_validate.orders(_validate.number("order", order))[0])
     if order * -math.expm1(-2 * beta) >= 1:
         raise InputError(
             f"Expected order*(1 - exp(-2 beta)) < 1, got {order * -math.expm1(-2 * beta):.4g} "

@@ -58,7 +58,8 @@ def epsilon_by_query(
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left")
-    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150))
+    mode = None if revealed is None else 0o600
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150), mode=mode)
 
 
 def _figure() -> Any:

@@ -1,0 +1,103 @@
+"""Tables for people: what the command line prints without --json."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from terrine.accounting.curves import round_up
+from terrine.accounting.planning import Plan
+
+
+def print_analysis(result: dict[str, Any]) -> None:
+    """The result of `analyze_votes`."""
+
+    def add(label: str, value: str, about: str = "") -> None:
+        table.add_row(label, value, about)
+
+    table = Table(title="What these answers cost", title_style="bold")
+    for column, justify in (("", "left"), ("", "right"), ("", "left")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    table.show_header = False
+    mechanism = dict(result["mechanism"])
+    name = mechanism.pop("name")
+    add("mechanism", name, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
+    add("queries", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
+    answered = result["answers_at_most"]
+    if name in ("ConfidentGNMax", "InteractiveGNMax"):
+        add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
+    add(
+        "ε, worst case",
+        f"[bold]{round_up(result['data_independent_epsilon'])}[/bold]",
+        f"publishable; δ={result['delta']:g}, {result['bound']} bound, order {result['data_independent_order']:g}",
+    )
+    if "secret" in result:
+        table.add_section()
+        add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
+        add("answers, expected", f"{result['expected_answered']:,.1f}", "")
+        add(
+            "ε on these votes",
+            round_up(result["epsilon"]),
+            f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
+        )
+        add("", "", result["basis"])
+        for note in result["notes"]:
+            add("note", "", note)
+    console = Console()
+    console.print(table)
+    console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
+    if "secret" not in result:
+        console.print("Numbers that depend on the votes are withheld; --reveal shows them.")
+    if "plot" in result:
+        console.print(f"Plot: {escape(result['plot'])}")
+
+
+def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:
+    """A proposal beside the rule of thumb it started from."""
+    table = Table(title=title, title_style="bold")
+    table.add_column("")
+    table.add_column("proposed", justify="right", style="bold")
+    table.add_column("rule of thumb", justify="right")
+    for label, key in (
+        ("threshold (votes)", "threshold"),
+        ("noise of the check (votes)", "sigma_check"),
+        ("noise of an answer (votes)", "sigma_vote"),
+        ("queries to put", "n_queries"),
+        ("answers at most", "n_answers"),
+        ("answers that name the plurality", "right_answers"),
+        ("… as a share of the answers", "accuracy"),
+        ("checks' share of the budget", "check_share"),
+        ("ε, worst case over all votes", "epsilon"),
+        ("ε, exact, on votes like the stand-ins", "exact_epsilon"),
+    ):
+        if key == "exact_epsilon" and proposal.exact_epsilon is None:
+            continue
+        table.add_row(label, *(_cell(key, plan_row(p)[key]) for p in (proposal, start)))
+    Console().print(table)
+
+
+def plan_row(proposal: Plan) -> dict[str, Any]:
+    """A plan as flat numbers, for JSON and for the table."""
+    return {
+        **dataclasses.asdict(proposal.mechanism),
+        "n_queries": proposal.n_queries,
+        "n_answers": proposal.n_answers,
+        "right_answers": proposal.right_answers,
+        "accuracy": proposal.accuracy,
+        "check_share": proposal.check_share,
+        "epsilon": proposal.guarantee.epsilon,
+        "exact_epsilon": proposal.exact_epsilon,
+        "delta": proposal.guarantee.delta,
+    }
+
+
+def _cell(key: str, value: float) -> str:
+    if key.endswith("epsilon"):
+        return round_up(value)
+    if key in ("accuracy", "check_share"):
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if key in ("n_queries", "n_answers", "right_answers") else f"{value:g}"

@@ -1,0 +1,160 @@
+"""A user's mistake is one line on stderr that says what was expected, nothing on stdout, and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from terrine.cli import main
+
+CONFIDENT = ["--threshold", "200", "--sigma-check", "150", "--sigma-vote", "40"]
+GNMAX = ["--mechanism", "gnmax", "--sigma", "40"]
+GIVEN = [*CONFIDENT, "--delta", "1e-5"]
+INTERACTIVE = [*GIVEN, "--mechanism", "interactive", "--reveal"]
+CONSENSUS = ["--teachers", "250", "--classes", "10", "--consensus", "0.9"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The working folder, with good and bad files in it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("v.npy", np.tile([150, 100], (20, 1)))
+    np.save("uneven.npy", np.array([[150, 100], [150, 101]]))
+    np.save("scalar.npy", np.float64(1))
+    np.save("short.npy", np.full((5, 2), 0.5))
+    np.save("text.npy", np.full((20, 2), "x"))
+    np.savez("students.npz", np.full((20, 2), 0.5))
+    Path("empty.npy").touch()
+    Path("broken.npy").write_bytes(b"PK\x03\x04 not a zip")
+    Path("folder.png").mkdir()
+    Path("file").touch()
+    return tmp_path
+
+
+MISTAKES = [
+    (["analyze", "nothing.npy", *GIVEN], "nothing.npy: Expected a file of votes, got no such file."),
+    (["analyze", "empty.npy", *GIVEN], "empty.npy: Expected a file of votes, got an empty file."),
+    (["analyze", "uneven.npy", *GIVEN], "Expected every row to sum to 250 votes, got 251 in row 1."),
+    (["analyze", "two\nlines.npy", *GIVEN], "two lines.npy: Expected a file of votes"),
+    (["analyze"], "Missing argument 'VOTES'"),
+    (["analyze", "v.npy", *CONFIDENT], "Missing option '--delta'"),
+    (["nonsense"], "No such command 'nonsense'"),
+    (["analyze", "v.npy", *GIVEN, "--colour", "red"], "No such option: --colour"),
+    (["analyze", "v.npy", *GIVEN, "--threshold", "many"], "Invalid value for '--threshold'"),
+    (["analyze", "v.npy", *GIVEN, "--mechanism", "median"], "Invalid value for '--mechanism'"),
+    (["analyze", "v.npy", *GIVEN, "--accountant", "mine"], "Invalid value for '--accountant'"),
+    (["analyze", "v.npy", *GIVEN, "--conversion", "loose"], "Invalid value for '--conversion'"),
+    (["analyze", "v.npy", *CONFIDENT, "--delta", "0"], "Expected 0 < delta < 1, got delta=0.0."),
+    (["analyze", "v.npy", *CONFIDENT, "--delta", "1"], "Expected 0 < delta < 1, got delta=1.0."),
+    (["analyze", "v.npy", *CONFIDENT, "--delta", "nan"], "Expected delta to be finite, got delta=nan."),
+    (["analyze", "v.npy", *GIVEN, "--sigma-vote", "0"], "Expected sigma_vote > 0, got sigma_vote=0.0."),
+    (["analyze", "v.npy", *GIVEN, "--sigma-check", "-3"], "Expected sigma_check > 0, got sigma_check=-3.0."),
+    (["analyze", "v.npy", *GIVEN, "--threshold", "nan"], "Expected threshold to be finite, got threshold=nan."),
+    (["analyze", "v.npy", *GIVEN, "--scale", "20"], "Expected no --scale with --mechanism confident, got --scale 20."),
+    (["analyze", "v.npy", *GIVEN, *GNMAX], "Expected no --threshold with --mechanism gnmax"),
+    (["analyze", "v.npy", "--delta", "1e-5"], "Expected --threshold with --mechanism confident, got none."),
+    (["analyze", "v.npy", *GIVEN, "--queries", "21"], "Expected --queries of at most 20 (rows in v.npy), got 21."),
+    (["analyze", "v.npy", *GIVEN, "--queries", "0"], "whole number of at least 1, got --queries=0."),
+    (["analyze", "v.npy", *GIVEN, "--answers", "21"], "Expected n_answered <= n_queries, got n_answered=21"),
+    (["analyze", "v.npy", *GIVEN, "--answers", "-1"], "whole number of at least 0, got n_answered=-1."),
+    (
+        ["analyze", "v.npy", *GNMAX, "--delta", "1e-5", "--answers", "5"],
+        "a mechanism without a check answers every query",
+    ),
+    (["analyze", "v.npy", *GIVEN, "--records", "0"], "whole number of at least 1, got n_records=0."),
+    (["analyze", "v.npy", *GIVEN, "--orders", "two"], "Expected --orders such as '2,3.5,8' or '2..9', got 'two'."),
+    (["analyze", "v.npy", *GIVEN, "--orders", ""], "Expected --orders such as '2,3.5,8' or '2..9', got ''."),
+    (["analyze", "v.npy", *GIVEN, "--orders", "1..3"], "Expected every order > 1 and finite, got order=1.0."),
+    (["analyze", "v.npy", *GIVEN, "--orders", "9..2"], "Expected orders as a non-empty one-dimensional list"),
+    (["analyze", "v.npy", *GIVEN, "--orders", "2,nan"], "Expected every order > 1 and finite, got order=nan."),
+    (["analyze", "v.npy", *GIVEN, "--predictions"], "Expected n_classes with predictions"),
+    (["analyze", "v.npy", *GIVEN, "--classes", "9"], "Expected 9 classes (columns), got 2."),
+    (
+        ["analyze", "v.npy", *GIVEN, "--plot", "plot.txt"],
+        "Expected a plot file that ends in .png, .svg, .pdf, got plot.txt.",
+    ),
+    (["analyze", "v.npy", *INTERACTIVE], "Expected --student-proba with --mechanism interactive and with no other."),
+    (["analyze", "v.npy", *GIVEN, "--student-proba", "short.npy"], "--student-proba with --mechanism interactive"),
+    (["analyze", "v.npy", *GIVEN, "--student-confidence", "0.3"], "Expected no --student-confidence"),
+    (
+        ["analyze", "v.npy", *INTERACTIVE, "--student-proba", "no.npy"],
+        "--student-proba to be an .npy file",
+    ),
+    (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "short.npy"], "shape (20, 2), got (5, 2)"),
+    (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "text.npy"], "Expected student_proba to be numbers"),
+    (["analyze", "v.npy", *INTERACTIVE, "--student-confidence", "2"], "Expected 0 <= student_confidence <= 1"),
+    (["plan", "--epsilon", "1", "--delta", "1e-5"], "either --consensus (an assumption) or --standin"),
+    (["plan", "--epsilon", "1", "--delta", "1e-5", *CONSENSUS, "--standin", "v.npy"], "either --consensus"),
+    (["plan", "--epsilon", "1", "--delta", "1e-5", "--consensus", "0.9"], "Expected --teachers and --classes"),
+    (["plan", "--epsilon", "1", "--delta", "1e-5", "--standin", "v.npy", "--teachers", "9"], "Expected --teachers 250"),
+    (["plan", "--epsilon", "0", "--delta", "1e-5", *CONSENSUS], "Expected epsilon > 0, got epsilon=0.0."),
+    (["plan", "--epsilon", "1", "--delta", "2", *CONSENSUS], "Expected 0 < delta < 1, got delta=2.0."),
+    (["plan", "--epsilon", "1e-9", "--delta", "1e-5", *CONSENSUS], "which pays for none"),
+    (["analyze", "v.npy", *GIVEN, "--plot", "nowhere/plot.png"], "plot.png"),
+    (["analyze", "v.npy", *GIVEN, "--plot", "folder.png"], "folder.png"),
+    (["demo", "--out", "file"], "file"),
+    (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "students.npz"], "--student-proba"),
+    (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "scalar.npy"], "--student-proba"),
+    (
+        ["analyze", "v.npy", *INTERACTIVE, "--student-proba", "empty.npy"],
+        "--student-proba",
+    ),
+    (
+        ["analyze", "v.npy", *INTERACTIVE, "--student-proba", "broken.npy"],
+        "--student-proba",
+    ),
+    (["analyze", "v.npy", *GIVEN, "--sigma-vote", "1e-200", "--json"], "sigma_vote"),
+    (["analyze", "v.npy", *GIVEN, "--sigma-vote", "1e200"], "sigma_vote"),
+    (["analyze", "v.npy", "--mechanism", "lnmax", "--scale", "1e-300", "--delta", "1e-5"], "scale"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(folder, capsys, monkeypatch, arguments, message):
+    before = sorted(os.listdir(folder))
+    monkeypatch.setattr(sys, "argv", ["terrine", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2
+    assert out == ""
+    assert err.startswith("terrine: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("arguments", [MISTAKES[0][0], ["analyze", "v.npy", *CONFIDENT], ["plan", "--epsilon", "x"]])
+def test_the_same_in_a_process_of_its_own(folder, arguments):
+    done = subprocess.run([sys.executable, "-m", "terrine", *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("terrine: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_matplotlib_it_says_what_to_install(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN, "--plot", "plot.png"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "install it with: pip install 'terrine[report]'" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("terrine.analysis.worst_case_cost", interrupt)
+    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") <= 1

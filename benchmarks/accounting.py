@@ -59,7 +59,7 @@ def main() -> None:
     sets["synthetic, 12,000 x 150"] = synthetic_votes(n_queries=12_000, n_classes=150, n_teachers=5_000)
     rows = []
     for name, votes in sets.items():
-        fast, curve = seconds(lambda votes=votes: cost(GNMax(sigma=SIGMA), votes).reveal().epsilons)
+        fast, curve = seconds(lambda votes=votes: cost(GNMax(sigma=SIGMA), votes, accountant="paper").reveal().epsilons)
         slow, total = seconds(lambda votes=votes: loop(votes))
         difference = float(np.abs(curve / total - 1).max())
         rows.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import cost, running_cost
 from terrine.accounting.curves import guarantee
 from terrine.accounting.exact import rdp_confident_exact, rdp_gnmax_exact
@@ -59,3 +60,15 @@ def test_the_papers_votes(vote_files, name, queries, check, delta, tight, classi
     if name == "mnist":
         order_14 = cost(ConfidentGNMax(**check), votes, orders=[14.0]).reveal().epsilons[0]
         assert order_14 == pytest.approx(0.352382, abs=1e-6)
+
+
+def test_what_floats_cannot_resolve_is_charged_the_worst_case_and_said() -> None:
+    votes = Votes([[1500, 0], [750, 750]], n_teachers=1500)
+    orders = [2.0, 500.0]
+    curve = cost(GNMax(sigma=1), votes, orders=orders).reveal()
+    rare, tie = rdp_gnmax_exact(votes.counts, sigma=1, orders=orders)
+    assert (rare == rdp_argmax(sigma=1, orders=orders)).all()
+    assert tie[0] < rare[0]
+    assert curve.epsilons == pytest.approx(rare + tie, rel=1e-12)
+    assert "the worst case for 1 queries" in curve.basis
+    assert "worst case" not in cost(GNMax(sigma=1), votes[1:], orders=orders).reveal().basis

@@ -118,8 +118,16 @@ def cost(
         student_proba: (n_queries, n_classes), for InteractiveGNMax only.
         progress: called now and then with the share of the work that is done.
     """
-    arguments = {"orders": orders, "accountant": accountant, "student_proba": student_proba, "progress": progress}
-    return running_cost(mechanism, votes, stops=[len(votes)], **arguments)[0]  # type: ignore[arg-type]
+    (total,) = running_cost(
+        mechanism,
+        votes,
+        stops=[len(votes)],
+        orders=orders,
+        accountant=accountant,
+        student_proba=student_proba,
+        progress=progress,
+    )
+    return total
 
 
 def expected_cost(
@@ -135,8 +143,16 @@ def expected_cost(
     For reproduction and planning. An expectation is not a Rényi bound (docs/math.md, Erratum 2): never a guarantee.
     """
     _validate.choice("accountant", accountant, ("sanitizable", "paper"))
-    arguments = {"orders": orders, "accountant": accountant, "student_proba": student_proba, "expected": True}
-    return running_cost(mechanism, votes, stops=[len(votes)], **arguments)[0]  # type: ignore[arg-type]
+    (total,) = running_cost(
+        mechanism,
+        votes,
+        stops=[len(votes)],
+        orders=orders,
+        accountant=accountant,
+        student_proba=student_proba,
+        expected=True,
+    )
+    return total
 
 
 def running_cost(
@@ -158,8 +174,10 @@ def running_cost(
     segment = np.searchsorted(np.asarray(stops), np.arange(len(votes)), side="right")  # of each query
     orders = _validate.orders(orders)
     if accountant == "exact" and isinstance(mechanism, GNMax | ConfidentGNMax):
-        sums = _exact_sums(mechanism, votes, orders, segment, len(stops), proba, progress)
+        sums, fallbacks = _exact_sums(mechanism, votes, orders, segment, len(stops), proba, progress)
         basis = "exact divergence on these votes (both directions)"
+        if fallbacks:
+            basis += f"; the worst case for {fallbacks} queries whose ratios are beyond floating point"
     else:
         sums = _bound_sums(mechanism, votes, orders, segment, len(stops), proba, accountant, expected)
         if isinstance(mechanism, LNMax):
@@ -201,8 +219,8 @@ def _exact_sums(
     n_segments: int,
     proba: Array | None,
     progress: Progress | None,
-) -> Array:
-    """(segments, orders)"""
+) -> tuple[Array, int]:
+    """(segments, orders), and how many queries were charged the worst case instead."""
     if isinstance(mechanism, GNMax):
         exact = Exact(sigma=mechanism.sigma, orders=orders)
     else:
@@ -217,7 +235,7 @@ def _exact_sums(
     for queries, costs in exact.by_histogram(votes.counts, offsets, progress=progress):
         weights = np.bincount(segment[queries], minlength=n_segments + 1)[:n_segments]
         sums[weights > 0] += weights[weights > 0, None] * costs
-    return sums
+    return sums, exact.fallbacks
 
 
 def _bound_sums(

@@ -137,6 +137,7 @@ class Exact:
             if self.check is not None:
                 ceiling = ceiling + rdp_check(sigma=self.check[0], orders=self.orders)
         self.ceiling = ceiling
+        self.fallbacks = 0  # queries charged the ceiling because floats could not resolve them: secret
 
     def by_histogram(
         self,
@@ -155,9 +156,11 @@ class Exact:
         if offsets is not None and offsets.shape != rows.shape:
             raise InputError(f"Expected offsets of shape {rows.shape}, got {offsets.shape}.")
         merged = _Merged(rows, offsets)
-        beyond = self._beyond_floats(merged)
+        sure = self._sure(merged)
+        beyond = self._beyond_floats(merged, sure)
+        self.fallbacks += sum(len(merged.queries[i]) for i in np.flatnonzero(beyond))
         yield from ((merged.queries[i], self.ceiling) for i in np.flatnonzero(beyond))
-        sure = self._sure(merged) & ~beyond
+        sure &= ~beyond
         if sure.any():
             costs = np.tile(1e-40 / (self.orders - 1), (int(sure.sum()), 1))
             if self.check is not None:
@@ -170,24 +173,23 @@ class Exact:
         batches = merged.batches(np.flatnonzero(~(sure | beyond)))
         done = sum(len(merged.queries[i]) for i in np.flatnonzero(sure | beyond))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for batch, costs in zip(batches, pool.map(self._costs, batches), strict=True):
+            for batch, (costs, resolved) in zip(batches, pool.map(self._costs, batches), strict=True):
+                self.fallbacks += sum(len(batch.queries[i]) for i in np.flatnonzero(~resolved))
                 yield from zip(batch.queries, costs, strict=True)
                 done += sum(len(queries) for queries in batch.queries)
                 if progress is not None:
                     progress(done / len(rows))
 
-    def _beyond_floats(self, merged: _Merged) -> NDArray[np.bool_]:
-        """Histograms that are charged the worst case instead.
+    def _beyond_floats(self, merged: _Merged, sure: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Histograms that are charged the ceiling instead.
 
         Noise below half a vote would move an integrand out of its window; ratios beyond e^±690 overflow a float.
         """
-        if self.sigma < 0.5:
-            return np.ones(len(merged.queries), dtype=bool)
         reach = (merged.table[:, 0, 0] - merged.table[:, -1, 0]) / self.sigma**2 + 15 / self.sigma
+        result: NDArray[np.bool_] = ((reach > 690) | (self.sigma < 0.5)) & ~sure
         if self.check is not None:
             sigma, threshold = self.check
-            reach = np.maximum(reach, (np.abs(merged.best_score - threshold) + 2) / sigma**2)
-        result: NDArray[np.bool_] = reach > 690
+            result |= (np.abs(merged.best_score - threshold) + 2) / sigma**2 > 690
         return result
 
     def _sure(self, merged: _Merged) -> NDArray[np.bool_]:
@@ -199,17 +201,18 @@ class Exact:
         result: NDArray[np.bool_] = (tilted > 0) & (log_excess + math.log(2 * order) < math.log(1e-40))
         return result
 
-    def _costs(self, batch: Batch) -> Array:
-        """(histograms, orders) with the margin, never above the worst case, non-decreasing in the order."""
+    def _costs(self, batch: Batch) -> tuple[Array, NDArray[np.bool_]]:
+        """(histograms, orders) with the margin, never above the ceiling; and which ones floats could resolve."""
         ascending = np.argsort(self.orders)
-        moves = Moves(batch, sigma=self.sigma, check=self.check)
         costs = np.empty((len(batch.counts), self.orders.size))
-        costs[:, ascending] = moves.largest_divergence(self.orders[ascending])
+        # Silent, since a warning would depend on the votes; what is not a number gets the ceiling below.
+        with np.errstate(all="ignore"):
+            moves = Moves(batch, sigma=self.sigma, check=self.check)
+            costs[:, ascending] = moves.largest_divergence(self.orders[ascending])
         margin = MARGIN * max(1.0, self.sigma / 1e4)  # ratios this near to 1 keep fewer digits
-        certified = np.abs(np.expm1(moves.log_total)) < 1e-10
-        costs = np.where(certified[:, None] & ~np.isnan(costs), costs * (1 + margin) + FLOOR, np.inf)
-        result: Array = np.minimum(costs, self.ceiling)
-        return result
+        resolved = (np.abs(np.expm1(moves.log_total)) < 1e-10) & np.isfinite(costs).all(axis=1)
+        costs = np.where(resolved[:, None], costs * (1 + margin) + FLOOR, np.inf)
+        return np.minimum(costs, self.ceiling), resolved
 
 
 class _Merged:

@@ -20,8 +20,9 @@ def print_analysis(result: dict[str, Any]) -> None:
         table.add_row(label, value, about)
 
     table = Table(title="What these answers cost", title_style="bold")
-    for column, justify in (("", "left"), ("", "right"), ("", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
     table.show_header = False
     mechanism = dict(result["mechanism"])
     name = mechanism.pop("name")

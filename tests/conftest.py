@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time; `make soak` looks for new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("soak", deadline=None, max_examples=500)
+settings.load_profile("soak" if os.environ.get("TERRINE_SOAK") == "1" else "fixed")
 
 
 def need(what: str) -> None:

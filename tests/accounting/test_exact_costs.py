@@ -8,7 +8,7 @@ import pytest
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import cost, running_cost
 from terrine.accounting.curves import guarantee
-from terrine.accounting.exact import rdp_confident_exact, rdp_gnmax_exact
+from terrine.accounting.exact import rdp_check_exact, rdp_confident_exact, rdp_gnmax_exact
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax
 from terrine.votes import Votes
@@ -72,3 +72,16 @@ def test_what_floats_cannot_resolve_is_charged_the_worst_case_and_said() -> None
     assert curve.epsilons == pytest.approx(rare + tie, rel=1e-12)
     assert "the worst case for 1 queries" in curve.basis
     assert "worst case" not in cost(GNMax(sigma=1), votes[1:], orders=orders).reveal().basis
+
+
+@pytest.mark.parametrize(("score", "sigma"), [(1e4, 1.0), (-1e4, 1.0), (1.0, 0.02)])
+def test_a_check_beyond_floats_is_charged_the_gaussian_bound_without_a_warning(score: float, sigma: float) -> None:
+    orders = np.array([1.5, 20.0, 500.0])
+    costs = rdp_check_exact([score], threshold=0.0, sigma=sigma, orders=orders)[0]
+    assert (costs == orders / (2 * sigma**2)).all()
+
+
+def test_a_check_at_its_threshold_with_little_noise() -> None:
+    """Bern(1/2) against Bern(Φ(-100)): -log Φ(-100) = 5005.5242 and the order decides what a half weighs."""
+    (cost_,) = rdp_check_exact([0.0], threshold=0.0, sigma=0.01, orders=1.5)[0]
+    assert cost_ == pytest.approx((0.5 * 5005.524208 - 1.5 * np.log(2)) / 0.5, rel=1e-8)

@@ -82,7 +82,7 @@ def rdp_check_exact(scores: ArrayLike, *, threshold: float, sigma: float, orders
     """The largest Rényi divergence of the threshold check alone, at scores that move by at most one vote.
 
     Returns:
-        (n_queries, n_orders)
+        (n_queries, n_orders), never above order/(2 sigma²), which is charged where floats overflow.
 
     [TERRINE, Thm. 5]
     """
@@ -92,13 +92,20 @@ def rdp_check_exact(scores: ArrayLike, *, threshold: float, sigma: float, orders
     side = np.array([1.0, -1.0])[:, None]
     largest = np.zeros((orders.size, score.size))
     before = log_ndtr(side * score / sigma)
-    for moved in (1.0, -1.0):
-        shift = log_cdf_change(side * score / sigma, side * moved / sigma)
-        for c in (1 - orders, orders):
-            excess = log_powers(np.exp(before), before, shift, np.expm1(shift), c)
-            largest = np.maximum(largest, np.logaddexp(0.0, excess))
-    result: Array = (largest / (orders - 1)[:, None]).T * (1 + MARGIN)
+    with np.errstate(all="ignore"):  # a warning would depend on the votes
+        for moved in (1.0, -1.0):
+            shift = log_cdf_change(side * score / sigma, side * moved / sigma)
+            for c in (1 - orders, orders):
+                excess = log_powers(np.exp(before), before, shift, np.expm1(shift), c)
+                largest = np.maximum(largest, np.logaddexp(0.0, excess))
+        costs = (largest / (orders - 1)[:, None]).T * (1 + _margin(sigma))
+    result: Array = np.fmin(costs, orders / (2 * sigma**2))  # fmin: what is not a number is no bound
     return result
+
+
+def _margin(sigma: float) -> float:
+    """Noise so large that ratios are this near to 1 leaves fewer digits."""
+    return MARGIN * max(1.0, sigma / 1e4)
 
 
 def _per_query(exact: Exact, counts: ArrayLike, offsets: ArrayLike | None) -> Array:
@@ -209,7 +216,7 @@ class Exact:
         with np.errstate(all="ignore"):
             moves = Moves(batch, sigma=self.sigma, check=self.check)
             costs[:, ascending] = moves.largest_divergence(self.orders[ascending])
-        margin = MARGIN * max(1.0, self.sigma / 1e4)  # ratios this near to 1 keep fewer digits
+        margin = _margin(max(self.sigma, self.check[0] if self.check is not None else 0.0))
         resolved = (np.abs(np.expm1(moves.log_total)) < 1e-10) & np.isfinite(costs).all(axis=1)
         costs = np.where(resolved[:, None], costs * (1 + margin) + FLOOR, np.inf)
         return np.minimum(costs, self.ceiling), resolved

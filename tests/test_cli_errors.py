@@ -150,7 +150,7 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("terrine.analysis.worst_case_cost", interrupt)
+    monkeypatch.setattr("terrine.analysis.publishable_guarantee", interrupt)
     monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
     with pytest.raises(SystemExit) as caught:
         main()

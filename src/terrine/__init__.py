@@ -3,6 +3,8 @@
 from terrine.accounting.costs import cost, expected_answered, expected_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
 from terrine.accounting.planning import Plan, plan
+from terrine.accounting.release import publishable_guarantee, sanitize, tested_guarantee
+from terrine.accounting.sensitivity import smooth_sensitivity
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import TerrineError
 from terrine.mechanisms import (
@@ -44,7 +46,11 @@ __all__ = [
     "expected_cost",
     "guarantee",
     "plan",
+    "publishable_guarantee",
+    "sanitize",
+    "smooth_sensitivity",
     "synthetic_votes",
     "tally",
+    "tested_guarantee",
     "worst_case_cost",
 ]

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound, Progress, expected_answered, running_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Conversion, RdpCurve, epsilons_at, guarantee
+from terrine.accounting.release import ConditionalGuarantee, publishable_guarantee
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
 from terrine.report.plots import epsilon_by_query
 from terrine.sensitive import Sensitive
@@ -35,6 +36,7 @@ def analyze_votes(
     orders: ArrayLike = ORDERS,
     n_records: int | None = None,
     student_proba: NDArray[np.float64] | None = None,
+    tested: ConditionalGuarantee | None = None,
     plot: Path | None = None,
     reveal: bool = False,
     progress: Progress | None = None,
@@ -43,17 +45,23 @@ def analyze_votes(
 
     Args:
         n_answers: worst case for at most so many answers; every query unless given.
+        tested: the tested route, if it was chosen before the votes were read.
         plot: write epsilon by query to this file.
         reveal: add what depends on the votes, marked as secret. The bounds ("paper", "sanitizable") are given as the
             expectations of the paper's tables, "exact" as the divergence that it is.
     """
     orders = _validate.orders(orders)
-    worst = guarantee(
-        worst_case_cost(mechanism, n_queries=len(votes), n_answered=n_answers, orders=orders, bound=bound),
+    worst = publishable_guarantee(
+        mechanism,
+        n_queries=len(votes),
+        n_answers=n_answers,
         delta=delta,
+        orders=orders,
+        bound=bound,
         conversion=conversion,
         n_records=n_records,
     )
+    shown = publishable_guarantee(mechanism, n_queries=len(votes), delta=delta, tested=tested) if tested else worst
     result: dict[str, Any] = {
         "mechanism": {"name": type(mechanism).__name__, **dataclasses.asdict(mechanism)},
         "n_teachers": votes.n_teachers,
@@ -65,6 +73,13 @@ def analyze_votes(
         "bound": bound,
         "data_independent_epsilon": worst.epsilon,
         "data_independent_order": worst.order,
+        "publishable": {
+            "route": "tested" if tested else "worst case",
+            "epsilon": shown.epsilon,
+            "delta": shown.delta,
+            "order": shown.order,
+            "why": shown.basis,
+        },
         "relation": worst.relation,
     }
     n = len(votes)
@@ -93,6 +108,8 @@ def analyze_votes(
             "notes": list(on_these_votes.notes),
             "secret": SECRET,
         }
+        if tested is not None:
+            result["pass_rate"] = tested.pass_rate(votes).reveal()
     if plot is not None:
         _plot(plot, mechanism, result, stops=stops, orders=orders, curves=curves)
         result["plot"] = str(plot)

@@ -23,13 +23,15 @@ from rich.progress import Progress
 
 from terrine import __version__, _validate
 from terrine.accounting.costs import Accountant, Bound
-from terrine.accounting.curves import ORDERS, Conversion
+from terrine.accounting.curves import ORDERS, Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, plan, rule_of_thumb
+from terrine.accounting.release import tested_guarantee
+from terrine.accounting.routes import plan_tested
 from terrine.analysis import analyze_votes
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning, TerrineError, TerrineWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
-from terrine.report.tables import plan_row, print_analysis, print_plan
+from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
@@ -115,19 +117,20 @@ def analyze(
         bool, typer.Option("--predictions", help="The file holds predictions, a row per teacher.")
     ] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes; needed with --predictions.")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Tested route: the epsilon to claim; labels would leave only if a test passes.")
+    ] = None,
+    teachers: Annotated[int | None, typer.Option(help="Number of teachers; needed with --target.")] = None,
+    release_order: Annotated[float | None, typer.Option(help="With --target: order of the test.")] = None,
+    release_beta: Annotated[float | None, typer.Option(help="With --target: smoothness of the test.")] = None,
+    release_sigma: Annotated[float | None, typer.Option(help="With --target: noise of the test.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of epsilon by queries (.png, .svg, .pdf).")] = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Also show numbers that depend on the private votes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """What answering these votes costs: the publishable worst case and, with --reveal, the data-dependent cost."""
-    votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
-    if queries is not None:
-        queries = _validate.integer("--queries", queries, at_least=1)
-        if queries > len(votes):
-            raise InputError(f"Expected --queries of at most {len(votes)} (rows in {votes_file.name}), got {queries}.")
-        votes = votes[:queries]
+    """What answering these votes costs: what may be published and, with --reveal, the data-dependent cost."""
     chosen = _mechanism(
         mechanism,
         threshold=threshold,
@@ -137,6 +140,34 @@ def analyze(
         scale=scale,
         student_confidence=0.9 if mechanism == "interactive" and student_confidence is None else student_confidence,
     )
+    tested = None
+    if target is not None:
+        if teachers is None or classes is None or queries is None:
+            raise InputError(
+                "Expected --teachers, --classes and --queries with --target: it is fixed before votes are read."
+            )
+        tested = tested_guarantee(  # before the file is opened
+            chosen,
+            target=target,
+            delta=delta,
+            n_teachers=teachers,
+            n_classes=classes,
+            n_queries=queries,
+            n_answers=answers,
+            order=release_order,
+            beta=release_beta,
+            sigma_release=release_sigma,
+        )
+    elif (teachers, release_order, release_beta, release_sigma) != (None,) * 4:
+        raise InputError(
+            "Expected --target with --teachers, --release-order, --release-beta and --release-sigma, got none."
+        )
+    votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
+    if queries is not None:
+        queries = _validate.integer("--queries", queries, at_least=1)
+        if queries > len(votes):
+            raise InputError(f"Expected --queries of at most {len(votes)} (rows in {votes_file.name}), got {queries}.")
+        votes = votes[:queries]
     if (mechanism == "interactive") != (student_proba is not None):
         raise InputError("Expected --student-proba with --mechanism interactive and with no other.")
     with _progress(f"{accountant} accountant", quiet=as_json or not reveal) as progress:
@@ -151,6 +182,7 @@ def analyze(
             orders=_parse_orders(orders),
             n_records=records,
             student_proba=_load_proba(student_proba, len(votes)),
+            tested=tested,
             plot=plot,
             reveal=reveal,
             progress=progress,
@@ -175,6 +207,9 @@ def plan_command(
     accountant: Annotated[
         PlanAccountant, typer.Option(help="What must meet the budget: the publishable worst case, or the exact cost.")
     ] = "worst-case",
+    route: Annotated[
+        bool, typer.Option("--route", help="Also say whether the tested route would be expected to pay.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Threshold, noise and number of queries for a budget, from public inputs only."""
@@ -215,14 +250,33 @@ def plan_command(
         f"--sigma-check {chosen.sigma_check:g} --sigma-vote {chosen.sigma_vote:g} "
         f"--queries {proposal.n_queries} --answers {proposal.n_answers} --delta {delta!r}"
     )
+    tested = None
+    if route:
+        with _progress("tested route", quiet=as_json) as progress:
+            tested = plan_tested(
+                proposal, standin=votes, max_queries=max_queries, min_accuracy=min_accuracy, progress=progress
+            )
     if as_json:
-        _print_json({**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command})
+        result = {**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command}
+        _print_json(result | ({"tested": None if tested is None else route_row(tested)} if route else {}))
         return
     print_plan(proposal, start, title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers")
     console = Console()
     console.print("Fix these numbers before the first query: the guarantee is for at most so many queries and answers.")
     console.print("Check it against your votes:")
     print(f"  {command}")
+    if route:
+        print_route(tested, proposal)
+        if tested is not None and tested.pays:
+            mechanism, sanitizer = tested.mechanism, tested.sanitizer
+            print(
+                f"  terrine analyze VOTES --mechanism confident --threshold {mechanism.threshold:g} "
+                f"--sigma-check {mechanism.sigma_check:g} --sigma-vote {mechanism.sigma_vote:g} "
+                f"--queries {tested.n_queries} --answers {tested.n_answers} --delta {delta!r} "
+                f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
+                f"--release-order {sanitizer.order:.5g} --release-beta {sanitizer.beta:.5g} "
+                f"--release-sigma {sanitizer.sigma:.5g}"
+            )
 
 
 @app.command()

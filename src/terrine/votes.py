@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -13,6 +14,12 @@ from terrine._files import write_atomically
 from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
 
 SCHEMA = "terrine.votes/1"
+_CLOCK = count()
+
+
+def tick() -> int:
+    """A number above every one before: what was fixed before votes were read can show it."""
+    return next(_CLOCK)
 
 
 class Votes:
@@ -27,7 +34,7 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "_n_teachers")
+    __slots__ = ("_counts", "_n_teachers", "_read_at")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
@@ -41,6 +48,7 @@ class Votes:
             raise VotesError(f"Expected every row to sum to {self.n_teachers} votes, got {sums[row]} in row {row}.")
         whole.setflags(write=False)
         self._counts = whole
+        self._read_at = tick()
 
     @property
     def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
@@ -49,6 +57,11 @@ class Votes:
     @property
     def n_teachers(self) -> int:
         return self._n_teachers
+
+    @property
+    def read_at(self) -> int:
+        """When these votes came in, as a `tick`."""
+        return self._read_at
 
     @property
     def n_classes(self) -> int:
@@ -61,7 +74,9 @@ class Votes:
         """A run of queries, as in ``votes[:640]``."""
         if not isinstance(rows, slice):
             raise InputError(f"Expected a slice of queries, as in votes[:100], got {type(rows).__name__}.")
-        return Votes(self._counts[rows], n_teachers=self.n_teachers)
+        some = Votes(self._counts[rows], n_teachers=self.n_teachers)
+        some._read_at = self._read_at
+        return some
 
     def __repr__(self) -> str:
         return f"<Votes: {len(self)} queries x {self.n_classes} classes, {self.n_teachers} teachers; counts are secret>"

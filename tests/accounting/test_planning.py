@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import RdpCurve, guarantee
-from terrine.accounting.planning import Plan, _Candidates, _Sample, evaluate, plan, rule_of_thumb
+from terrine.accounting.planning import Plan, Sample, _Candidates, evaluate, plan, rule_of_thumb
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, PlanError
 from terrine.mechanisms import ConfidentGNMax
@@ -62,7 +62,7 @@ def assert_better(proposal: Plan, standin: Votes, *, epsilon: float, delta: floa
     settings = [
         rng.choice(np.geomspace(low, high, 25), 300) * m for low, high in ((0.2, 1.5), (0.05, 2.0), (0.02, 0.6))
     ]
-    others = _Candidates(_Sample(standin, "worst-case"), *settings)
+    others = _Candidates(Sample(standin, "worst-case"), *settings)
     right = others.n_queries(epsilon=epsilon, delta=delta, max_queries=None) * others.answer_rate * others.accuracy
     best = int(np.argmax(np.where(others.accuracy >= min_accuracy, right, 0.0)))
     names = ("threshold", "sigma_check", "sigma_vote")
@@ -208,7 +208,7 @@ def test_pr_plurality_is_the_integral(n_classes: int, tolerance: float) -> None:
     for _ in range(40):
         counts = rng.multinomial(250, rng.dirichlet(np.full(n_classes, 10 ** rng.uniform(-1.5, 1))))
         sigma = 10 ** rng.uniform(-1, 2.5)
-        got = _Sample(Votes([counts], n_teachers=250), "worst-case").pr_plurality(sigma)[0]
+        got = Sample(Votes([counts], n_teachers=250), "worst-case").pr_plurality(sigma)[0]
         top, *others = sorted(counts, reverse=True)
         expected = density @ np.prod([ndtr(t + (top - n) / sigma) for n in others], axis=0)
         assert got == pytest.approx(expected, abs=tolerance), (counts, sigma)
@@ -217,7 +217,7 @@ def test_pr_plurality_is_the_integral(n_classes: int, tolerance: float) -> None:
 def test_accuracy_and_answer_rate_are_what_sampling_gives() -> None:
     standin, rng, n = imagined("1000 teachers")[:300], np.random.default_rng(6), 400
     mechanism = ConfidentGNMax(threshold=800, sigma_check=300, sigma_vote=250)
-    got = _Candidates(_Sample(standin, "worst-case"), mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
+    got = _Candidates(Sample(standin, "worst-case"), mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
     counts = np.sort(standin.counts, axis=1)[:, ::-1]
     passed = counts[:, 0] + rng.normal(0, 300, (n, 300)) >= 800
     right = (counts + rng.normal(0, 250, (n, *counts.shape))).argmax(axis=2) == 0

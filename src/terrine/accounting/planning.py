@@ -79,7 +79,7 @@ def evaluate(
     accountant: PlanAccountant = "worst-case",
 ) -> Plan:
     """What a given mechanism would give within the budget: as many queries as fit."""
-    sample = _Sample(standin, accountant)
+    sample = Sample(standin, accountant)
     candidates = _Candidates(sample, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
     about = 2 * int(candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=None).item()) + 16
     return sample.finish(mechanism, most=min(about, max_queries or about), epsilon=epsilon, delta=delta)
@@ -111,7 +111,7 @@ def plan(
         max_queries = _validate.integer("max_queries", max_queries, at_least=1)
     min_accuracy = _validate.between("min_accuracy", min_accuracy, 0.0, 1.0)
     _validate.choice("accountant", accountant, ("worst-case", "exact"))
-    sample = _Sample(standin, accountant)
+    sample = Sample(standin, accountant)
     m = standin.n_teachers
     start = rule_of_thumb(n_teachers=m)
     best = np.array([start.threshold, start.sigma_check, start.sigma_vote])
@@ -141,7 +141,7 @@ def plan(
 
 
 def _to_target(
-    best: Array, sample: _Sample, *, n_queries: int, epsilon: float, delta: float, capped: int | None
+    best: Array, sample: Sample, *, n_queries: int, epsilon: float, delta: float, capped: int | None
 ) -> Plan:
     """Round to readable numbers, then put as many queries as fit."""
 
@@ -168,7 +168,7 @@ def _to_target(
     return proposal
 
 
-class _Sample:
+class Sample:
     """A sample of stand-in votes, and what mechanisms cost and give on it."""
 
     def __init__(self, standin: Votes, accountant: PlanAccountant) -> None:
@@ -240,7 +240,7 @@ class _Candidates:
     """Many mechanisms side by side: how often they answer, and how well."""
 
     def __init__(
-        self, sample: _Sample, threshold: Array | float, sigma_check: Array | float, sigma_vote: Array | float
+        self, sample: Sample, threshold: Array | float, sigma_check: Array | float, sigma_vote: Array | float
     ) -> None:
         self.threshold, self.sigma_check, self.sigma_vote = (
             np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (threshold, sigma_check, sigma_vote)

@@ -194,6 +194,90 @@ def sanitizable_by_order(log_q: Array, *, rdp: Callable[..., Array], orders: Arr
         yield bounds
 
 
+def log_rdp_gnmax(log_q: ArrayLike, *, sigma: float, order: float) -> Array:
+    """Log of `rdp_gnmax` at one order, right to full relative precision where the cost itself would underflow.
+
+    Returns:
+        (n_queries,)
+
+    [PATE18, Thm. 6] [PATE18, Prop. 10]
+    """
+    log_q = _log_probabilities("log_q", log_q)
+    sigma = _validate.positive("sigma", sigma)
+    order = _one_order(order)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mu2 = sigma * np.sqrt(-log_q)
+        mu1 = mu2 + 1
+        eps1, eps2 = mu1 / sigma**2, mu2 / sigma**2
+        log_critical = (mu2 - 1) * eps2 + mu2 * (np.log1p(-1 / mu1) + np.log1p(-1 / mu2))
+        applies = (mu2 > 1) & (mu1 >= order) & (log_q + eps2 < 0) & (log_q <= log_critical)
+        log_log_a = _log_log_a(log_q, eps=eps2, mu=mu2)
+        log_b = eps1 - log_q / (mu1 - 1)
+        bound = _log_rdp(log_q, log_log_a, log_b, order)
+    log_independent = math.log(order / sigma**2)
+    result: Array = np.where(applies, np.fmin(bound, log_independent), log_independent)
+    return np.where(np.isneginf(log_q), -np.inf, result)
+
+
+def log_rdp_sanitizable(log_q: ArrayLike, *, rdp: Callable[..., Array], orders: ArrayLike) -> Array:
+    """Log of the sanitizable bound, for any mechanism with data-independent cost ``rdp(orders=...)``, precise in tails.
+
+    Returns:
+        (n_queries, n_orders)
+
+    [TERRINE, Thm. 7]
+    """
+    log_q = _log_probabilities("log_q", log_q)
+    orders = _validate.orders(orders)
+    mu, eps, independent = MU_GRID, rdp(orders=MU_GRID), np.log(rdp(orders=orders))
+    log_critical = (mu - 1) * eps + mu * (np.log1p(-1 / mu)[:, None] + np.log1p(-1 / mu))  # (mu_1, mu_2)
+    result = np.empty((log_q.size, orders.size))
+    for start in range(0, log_q.size, 4096):  # a few megabytes at a time
+        part = log_q[start : start + 4096, None]
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            log_log_a = np.where(part + eps < 0, _log_log_a(part, eps=eps, mu=mu), np.inf)
+            log_b = eps - part / (mu - 1)
+            best_a = np.stack([np.where(part <= row, log_log_a, np.inf).min(axis=1) for row in log_critical], axis=1)
+            for column, order in enumerate(orders):
+                usable = mu >= order
+                bounds = _log_rdp(part, best_a[:, usable], log_b[:, usable], order)
+                best = np.fmin.reduce(bounds, axis=1, initial=np.inf)
+                result[start : start + 4096, column] = np.fmin(best, independent[column])
+    result[log_q >= 0] = independent
+    result[np.isneginf(log_q)] = -np.inf
+    return result
+
+
+def _log_log_a(log_q: Array, *, eps: Array, mu: Array) -> Array:
+    """log log A of [PATE18, Thm. 6]: A = (1-q)/(1-x) with x = (q e^eps)^(1-1/mu) >= q, as log1p((x-q)/(1-x))."""
+    log_x = (log_q + eps) * (1 - 1 / mu)
+    return _log_log1p(log_x + log1mexp(np.minimum(log_q - log_x, 0.0)) - log1mexp(np.minimum(log_x, 0.0)))
+
+
+def _log_rdp(log_q: Array, log_log_a: Array, log_b: Array, order: float) -> Array:
+    """log of log((1-q) A^(order-1) + q B^(order-1))/(order-1): what both powers exceed 1 by, so nothing cancels."""
+    log_excess = np.logaddexp(
+        log1mexp(log_q) + _log_expm1(math.log(order - 1) + log_log_a),
+        log_q + _log_expm1(np.log((order - 1) * log_b)),
+    )
+    return _log_log1p(log_excess) - math.log(order - 1)
+
+
+def _log_expm1(log_y: Array) -> Array:
+    """log(e^y - 1) from log y."""
+    y = np.exp(log_y)
+    return np.where(log_y < -30, log_y, y + log1mexp(-y))
+
+
+def _log_log1p(log_x: Array) -> Array:
+    """log log(1 + x) from log x."""
+    return np.where(log_x < -30, log_x, np.log(np.logaddexp(0.0, log_x)))
+
+
+def _one_order(order: float) -> float:
+    return float(_validate.orders(_validate.number("order", order))[0])
+
+
 def log_pr_answered(top: ArrayLike, *, threshold: float, sigma: float) -> Array:
     """Log-probability that the noisy top count (or interactive score) reaches the threshold.
 
@@ -319,7 +403,7 @@ def log_q0(*, sigma: float, order: float) -> float:
     [PATE18, Cond. C5]
     """
     sigma = _validate.positive("sigma", sigma)
-    order = float(_validate.orders(_validate.number("order", order))[0])
+    order = _one_order(order)
 
     def helps(log_q: float) -> bool:
         return bool(rdp_gnmax(log_q, sigma=sigma, orders=order)[0, 0] < order / sigma**2)
@@ -344,7 +428,7 @@ def rdp_gnss(*, beta: float, sigma: float, order: float) -> float:
     """
     beta = _validate.positive("beta", beta)
     sigma = _validate.positive("sigma", sigma)
-    order = float(_validate.orders(_validate.number("order", order))[0])
+    order = _one_order(order)
     if order * -math.expm1(-2 * beta) >= 1:
         raise InputError(
             f"Expected order*(1 - exp(-2 beta)) < 1, got {order * -math.expm1(-2 * beta):.4g} "

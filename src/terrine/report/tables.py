@@ -11,6 +11,7 @@ from rich.table import Table
 
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
+from terrine.accounting.routes import TestedPlan
 
 
 def print_analysis(result: dict[str, Any]) -> None:
@@ -31,11 +32,16 @@ def print_analysis(result: dict[str, Any]) -> None:
     answered = result["answers_at_most"]
     if name in ("ConfidentGNMax", "InteractiveGNMax"):
         add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
+    shown = result["publishable"]
+    tested = shown["route"] == "tested"
     add(
-        "ε, worst case",
-        f"[bold]{round_up(result['data_independent_epsilon'])}[/bold]",
-        f"publishable; δ={result['delta']:g}, {result['bound']} bound, order {result['data_independent_order']:g}",
+        "ε, publishable",
+        f"[bold]{round_up(shown['epsilon'])}[/bold]",
+        f"δ={shown['delta']:g}, order {shown['order']:g}, "
+        + ("tested: nothing leaves if the test fails" if tested else f"worst case, {result['bound']} bound"),
     )
+    if tested:
+        add("ε, worst case", round_up(result["data_independent_epsilon"]), "what needs no test, for comparison")
     if "secret" in result:
         table.add_section()
         add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
@@ -46,10 +52,13 @@ def print_analysis(result: dict[str, Any]) -> None:
             f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
         )
         add("", "", result["basis"])
+        if "pass_rate" in result:
+            add("test would pass", f"{result['pass_rate']:.0%}", "of 100 simulated releases of these votes")
         for note in result["notes"]:
             add("note", "", note)
     console = Console()
     console.print(table)
+    console.print(f"Publishable: {escape(shown['why'])}.")
     console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
     if "secret" not in result:
         console.print("Numbers that depend on the votes are withheld; --reveal shows them.")
@@ -79,6 +88,45 @@ def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:
             continue
         table.add_row(label, *(_cell(key, plan_row(p)[key]) for p in (proposal, start)))
     Console().print(table)
+
+
+def print_route(tested: TestedPlan | None, proposal: Plan) -> None:
+    """Whether a tested release would be expected to pay."""
+    console = Console()
+    if tested is None:
+        console.print("Tested route: not possible with the queries there are; keep to the worst case.")
+        return
+    worst = round_up(proposal.guarantee.epsilon)
+    if not tested.pays:
+        console.print(
+            f"Tested route: not expected to pay. For as many right answers votes like these would pass a test at "
+            f"ε = {round_up(tested.target)}, against {worst} by worst case."
+        )
+        return
+    console.print(
+        f"Tested route: expected to pay. For as many right answers ({tested.right_answers:,.0f}, "
+        f"{tested.accuracy:.1%} of the answers) votes like these would pass a test at ε = {round_up(tested.target)} "
+        f"with chance {tested.pass_chance:.0%}, against {worst} by worst case. If the test fails, nothing leaves."
+    )
+
+
+def route_row(tested: TestedPlan) -> dict[str, Any]:
+    """A tested plan as flat numbers, for JSON."""
+    return {
+        **dataclasses.asdict(tested.mechanism),
+        "n_queries": tested.n_queries,
+        "n_answers": tested.n_answers,
+        "right_answers": tested.right_answers,
+        "accuracy": tested.accuracy,
+        "target": tested.target,
+        "worst_case": tested.worst_case,
+        "pass_chance": tested.pass_chance,
+        "order": tested.sanitizer.order,
+        "beta": tested.sanitizer.beta,
+        "sigma_release": tested.sanitizer.sigma,
+        "delta_release": tested.sanitizer.delta,
+        "pays": tested.pays,
+    }
 
 
 def plan_row(proposal: Plan) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def analyze_votes(
             "secret": SECRET,
         }
         if tested is not None:
-            result["pass_rate"] = tested.pass_rate(votes).reveal()
+            result["pass_chance"] = tested.pass_chance(votes).reveal()
     if plot is not None:
         _plot(plot, mechanism, result, stops=stops, orders=orders, curves=curves)
         result["plot"] = str(plot)

@@ -121,9 +121,11 @@ def analyze(
         float | None, typer.Option(help="Tested route: the epsilon to claim; labels would leave only if a test passes.")
     ] = None,
     teachers: Annotated[int | None, typer.Option(help="Number of teachers; needed with --target.")] = None,
-    release_order: Annotated[float | None, typer.Option(help="With --target: order of the test.")] = None,
-    release_beta: Annotated[float | None, typer.Option(help="With --target: smoothness of the test.")] = None,
-    release_sigma: Annotated[float | None, typer.Option(help="With --target: noise of the test.")] = None,
+    test_order: Annotated[float | None, typer.Option(help="With --target: Rényi order of the test.")] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(help="With --target: share of what is left that answers may cost (0.8 unless given)."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of epsilon by queries (.png, .svg, .pdf).")] = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Also show numbers that depend on the private votes.")
@@ -154,14 +156,11 @@ def analyze(
             n_classes=classes,
             n_queries=queries,
             n_answers=answers,
-            order=release_order,
-            beta=release_beta,
-            sigma_release=release_sigma,
+            order=test_order,
+            share=0.8 if test_share is None else test_share,
         )
-    elif (teachers, release_order, release_beta, release_sigma) != (None,) * 4:
-        raise InputError(
-            "Expected --target with --teachers, --release-order, --release-beta and --release-sigma, got none."
-        )
+    elif (teachers, test_order, test_share) != (None,) * 3:
+        raise InputError("Expected --target with --teachers, --test-order and --test-share, got none.")
     votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
     if queries is not None:
         queries = _validate.integer("--queries", queries, at_least=1)
@@ -268,14 +267,13 @@ def plan_command(
     if route:
         print_route(tested, proposal)
         if tested is not None and tested.pays:
-            mechanism, sanitizer = tested.mechanism, tested.sanitizer
+            mechanism = tested.mechanism
             print(
                 f"  terrine analyze VOTES --mechanism confident --threshold {mechanism.threshold:g} "
                 f"--sigma-check {mechanism.sigma_check:g} --sigma-vote {mechanism.sigma_vote:g} "
                 f"--queries {tested.n_queries} --answers {tested.n_answers} --delta {delta!r} "
                 f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
-                f"--release-order {sanitizer.order:.5g} --release-beta {sanitizer.beta:.5g} "
-                f"--release-sigma {sanitizer.sigma:.5g}"
+                f"--test-order {tested.order:.5g} --test-share {tested.share:g}"
             )
 
 

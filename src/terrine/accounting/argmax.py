@@ -92,9 +92,9 @@ def supremum_argmax(*, sigma: float, orders: Array) -> Array:
 
     def divergence(points: tuple[Array, ...], order: Array) -> Array:
         middle, half = points
-        before = _log_outcomes(middle + half, middle - half)
-        after = _log_outcomes(middle + half - shift, middle - half + shift)
-        return _renyi(before, after, order)
+        before = log_outcomes(middle + half, middle - half)
+        after = log_outcomes(middle + half - shift, middle - half + shift)
+        return renyi(before, after, order)
 
     def box(tilt: float) -> tuple[Array, Array]:
         # Seen over sigma 1-500 and orders to 500: the maximum lies where both laws are spread out,
@@ -113,7 +113,7 @@ def supremum_check(*, sigma: float, orders: Array) -> Array:
 
     def divergence(points: tuple[Array, ...], order: Array) -> Array:
         (u,) = points
-        return _renyi((log_ndtr(u), log_ndtr(-u)), (log_ndtr(u - shift), log_ndtr(shift - u)), order)
+        return renyi((log_ndtr(u), log_ndtr(-u)), (log_ndtr(u - shift), log_ndtr(shift - u)), order)
 
     def box(tilt: float) -> tuple[Array]:
         return (np.arange(-(1.5 * tilt + 4.0), 4.0, 0.1),)
@@ -170,7 +170,7 @@ def _quadratic_step(
     return centre, value
 
 
-def _log_outcomes(x: Array, y: Array) -> tuple[Array, Array, Array]:
+def log_outcomes(x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Log-probabilities that N(x,1) beats N(y,1) and 0, that N(y,1) beats both others, that 0 does."""
     return _log_wins(x, y), _log_wins(y, x), log_ndtr(-x) + log_ndtr(-y)
 
@@ -197,7 +197,7 @@ def _log_wins(x: Array, y: Array) -> Array:
     return result
 
 
-def _renyi(log_p: tuple[Array, ...], log_q: tuple[Array, ...], order: Array) -> Array:
+def renyi(log_p: tuple[Array, ...], log_q: tuple[Array, ...], order: Array) -> Array:
     """D_order(P‖Q) = log(1 + Σ pᵢ(rᵢᶜ − 1 − c(rᵢ − 1)))/(order − 1), r = q/p, c = 1 − order; all terms ≥ 0."""
     c = 1 - order
     log_excess = np.asarray(-np.inf)

@@ -133,7 +133,8 @@ class VoteRows:
 
     def __init__(self, counts: NDArray[np.int64], weights: Array, *, sigma: float, profile: Profile) -> None:
         descending = -np.sort(-counts, axis=1)
-        self.counts, self.log_weights = _distinct(descending, weights)
+        self.counts, summed = distinct(descending, weights)
+        self.log_weights = np.log(summed)
         self.reach = int(counts[0].sum())
         self.profile = profile
         # Gaps are whole numbers: every tail there can be, once
@@ -152,8 +153,10 @@ class VoteRows:
         profile, log_q = self.profile, self.log_q[rows]
         values = np.full(rows.size, profile.peak)
         rising, falling = log_q < profile.rise, log_q > profile.fall
-        values[rising] = profile.at(np.minimum(self.highest(distance, rows[rising]), profile.rise))
-        values[falling] = profile.at(np.maximum(self.lowest(distance, rows[falling]), profile.fall))
+        if rising.any():
+            values[rising] = profile.at(np.minimum(self.highest(distance, rows[rising]), profile.rise))
+        if falling.any():
+            values[falling] = profile.at(np.maximum(self.lowest(distance, rows[falling]), profile.fall))
         return values
 
     def highest(self, distance: int, rows: Rows) -> Array:
@@ -188,7 +191,8 @@ class LineRows:
     """
 
     def __init__(self, places: NDArray[np.int64], weights: Array, *, log_values: Array) -> None:
-        self.places, self.log_weights = _distinct(places, weights)
+        self.places, summed = distinct(places, weights)
+        self.log_weights = np.log(summed)
         self.reach = log_values.size - 1
         self._tables = [log_values]  # of maxima over 1, 2, 4, ... places
         while (width := 2 ** len(self._tables)) <= log_values.size:
@@ -207,9 +211,10 @@ class LineRows:
         return values
 
 
-def _distinct(rows: NDArray[np.int64], weights: Array) -> tuple[NDArray[np.int64], Array]:
+def distinct(rows: NDArray[np.int64], weights: Array) -> tuple[NDArray[np.int64], Array]:
     """Equal rows are one row with a weight; those of weight 0 go."""
-    distinct, where = np.unique(rows, axis=0, return_inverse=True)
-    total = np.bincount(where.ravel(), weights=weights)
+    keys = np.ascontiguousarray(rows.reshape(len(rows), -1).astype(">u4"))  # as strings: ten times faster than axis=0
+    _, first, where = np.unique(keys.view(f"S{4 * keys.shape[1]}"), return_index=True, return_inverse=True)
+    total: Array = np.bincount(where.ravel(), weights=weights).astype(np.float64)
     present = total > 0
-    return distinct[present], np.log(total[present])
+    return rows[first[present]], total[present]

@@ -8,7 +8,6 @@ for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,8 +18,9 @@ from terrine import _validate
 from terrine.accounting.balls import Array
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, epsilons_at, guarantee
-from terrine.accounting.sanitizer import FLOOR, Accountant, Method, Sanitizer, delta_shares
-from terrine.accounting.sensitivity import log_parts
+from terrine.accounting.gaps import gap_costs, gaps_of, require_help
+from terrine.accounting.ramp import ONE, chances, distance, whole_costs
+from terrine.accounting.sanitizer import Method, Sanitizer, delta_shares, rule_of_thumb_order
 from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
@@ -55,7 +55,6 @@ def sanitize(
     sigma_scale: float | None = None,
     delta_release: float | None = None,
     method: Method = "majorant",
-    accountant: Accountant = "sanitizable",
     rng: Noise | np.random.Generator | None = None,
 ) -> Sanitized:
     """Draw a publishable upper bound on what answering these queries cost on these votes.
@@ -84,7 +83,6 @@ def sanitize(
         sigma=sigma_release,
         sigma_scale=sigma_scale,
         method=method,
-        accountant=accountant,
     )
     sigma_vote, rows = _answered(mechanism, votes, answers)
     bound = sanitizer.upper_bound(rows, sigma_vote=sigma_vote, rng=rng)
@@ -116,7 +114,6 @@ class ReleaseOutcome:
 
     passed: bool
     answers: Answers | None
-    on_these_votes: float
     guarantee: ConditionalGuarantee
 
 
@@ -125,7 +122,9 @@ class ConditionalGuarantee(Guarantee):
     """The tested route, fixed: (epsilon, delta) holds for whatever `release` lets out.
 
     Attributes:
-        target_rdp: the test: the number drawn for the answers must not be above this, in nats at ``order``.
+        budget: Rényi cost at ``order`` of test and answers together, in nats.
+        cap: what the answers may cost on the votes at hand; within ``budget``, and secretly tested.
+        delta_release: chance that answers leave although they cost more; part of ``delta``.
         fixed_at: when it was fixed; votes must have been read later.
     """
 
@@ -134,15 +133,32 @@ class ConditionalGuarantee(Guarantee):
     n_classes: int
     n_queries: int
     n_answers: int
-    sanitizer: Sanitizer
-    target_rdp: float
+    budget: float
+    cap: float
+    delta_release: float
     fixed_at: int
 
     def release(self, votes: Votes, *, rng: Noise | np.random.Generator | None = None) -> ReleaseOutcome:
-        """Answer, draw the number, and let the answers out only if the test passes. Every call spends the guarantee.
+        """Answer, test, and let the answers out only if the test passes. Every call spends the whole guarantee.
+
+        The test is one draw: the chance to pass is read off a public table at the number of teachers who would have to
+        change their votes before the answers could cost more than the cap.
 
         [TERRINE, Thm. 13]
         """
+        noise = as_noise(rng)
+        answers = self._answers(votes, noise)
+        passed = noise.below(ONE) < self._chance(votes, answers)
+        return ReleaseOutcome(passed=passed, answers=answers if passed else None, guarantee=self)
+
+    def pass_chance(self, votes: Votes, *, trials: int = 25, seed: int = 0) -> Sensitive[float]:
+        """Chance that a release of these votes would pass, over simulated checks. Secret; nothing is spent."""
+        noise = as_noise(np.random.default_rng(seed))
+        trials = 1 if isinstance(self.mechanism, GNMax) else trials
+        total = sum(self._chance(votes, self._answers(votes, noise)) for _ in range(trials))
+        return Sensitive(total / ONE / trials)
+
+    def _answers(self, votes: Votes, noise: Noise) -> Answers:
         if not isinstance(votes, Votes):
             raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
         if votes.read_at < self.fixed_at:
@@ -157,28 +173,24 @@ class ConditionalGuarantee(Guarantee):
         ):
             if expected != found:
                 raise InputError(f"Expected {expected} {name}, as the target was fixed for, got {found}.")
-        answers = _at_most(answer(self.mechanism, votes, rng=rng), self.n_answers)
-        sigma_vote, rows = _answered(self.mechanism, votes, answers)
-        bound = self.sanitizer.upper_bound(rows, sigma_vote=sigma_vote, rng=rng)
-        passed = bound <= self.target_rdp
-        return ReleaseOutcome(
-            passed=passed,
-            answers=answers if passed else None,
-            on_these_votes=self.epsilon + (bound - self.target_rdp),
-            guarantee=self,
-        )
+        return _at_most(answer(self.mechanism, votes, rng=noise), self.n_answers)
 
-    def pass_rate(
-        self, votes: Votes, *, trials: int = 100, seed: int = 0, progress: Callable[[float], object] | None = None
-    ) -> Sensitive[float]:
-        """Share of simulated releases of these votes that would pass. Secret; nothing is released or spent."""
-        generator = np.random.default_rng(seed)
-        passed = 0
-        for trial in range(trials):
-            passed += self.release(votes, rng=generator).passed
-            if progress is not None:
-                progress((trial + 1) / trials)
-        return Sensitive(passed / trials)
+    def _chance(self, votes: Votes, answers: Answers) -> int:
+        """Of passing, in units of 1/ONE: a function of the votes behind the answers. Secret."""
+        sigma, rows = _answered(self.mechanism, votes, answers)
+        table = chances(
+            budget=self.budget,
+            cap=self.cap,
+            order=self.order,
+            first=self.delta_release,
+            longest=self.n_teachers // 2 + 1,
+        )
+        if rows is None:
+            return table[-1]
+        costs = gap_costs(sigma=sigma, order=self.order, n_classes=self.n_classes, n_teachers=self.n_teachers)
+        gaps, weights = gaps_of(rows)
+        away = distance(gaps, weights, costs=whole_costs(costs), cap=self.cap)
+        return table[-1 if away is None else min(away, len(table) - 1)]
 
 
 def tested_guarantee(
@@ -190,61 +202,48 @@ def tested_guarantee(
     n_classes: int,
     n_queries: int,
     n_answers: int | None = None,
-    delta_release: float | None = None,
     order: float | None = None,
-    beta: float | None = None,
-    sigma_release: float | None = None,
-    sigma_scale: float | None = None,
-    method: Method = "majorant",
-    accountant: Accountant = "sanitizable",
+    share: float = 0.8,
+    delta_release: float | None = None,
 ) -> ConditionalGuarantee:
     """Fix the tested route, before any vote is read: labels leave only if a private test shows that they cost little.
 
-    Checks are charged by worst case, answers by a high-probability bound on their sanitizable cost. Whatever leaves,
-    (target, delta) holds.
+    Checks are charged by worst case, answers by `gap_costs` on the votes at hand. Whatever leaves, the target holds.
 
     Args:
         mechanism: GNMax or ConfidentGNMax, for a set of queries fixed beforehand.
         target: the epsilon to claim; it must be below the worst case, which needs no test.
         delta: the delta to claim; ``delta_release`` (a tenth of it unless given) is the test's share.
         n_answers: queries that pass the check after so many answers are withheld.
-        order, beta, sigma_release, sigma_scale, method, accountant: as in `Sanitizer`, else by its rules of thumb.
+        order: Rényi order; by the paper's rule of thumb unless given.
+        share: of what is left for test and answers, how much the answers may cost.
 
     [TERRINE, Thm. 13]
     """
     mechanism = _check_mechanism(mechanism)
     target = _validate.positive("target", target)
     delta_answers, delta_release = delta_shares(delta, delta_release)
+    share = _validate.between("share", share, 0.0, 1.0)
     n_queries = _validate.integer("n_queries", n_queries, at_least=1)
     n_answers = n_queries if n_answers is None else n_answers
     worst = publishable_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta).epsilon
     if target >= worst:
         raise InputError(f"Expected a target below the worst case, {worst:.4g}, which needs no test; got {target:g}.")
-    sanitizer = Sanitizer.by_rule(
-        epsilon=target,
-        delta=delta,
-        delta_release=delta_release,
-        order=order,
-        beta=beta,
-        sigma=sigma_release,
-        sigma_scale=sigma_scale,
-        method=method,
-        accountant=accountant,
-    )
-    # Refuses, before any vote is read, what no votes could pass
-    unanimous = Votes([[n_teachers] + [0] * (n_classes - 1)], n_teachers=n_teachers)
-    sigma_vote = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
-    log_parts(GNMax(sigma=sigma_vote), unanimous, sanitizer.order, accountant, of="costs")
-    fixed = overhead(mechanism, sanitizer, n_queries=n_queries, delta=delta_answers)
-    if target - fixed <= 2 * FLOOR:
+    order = rule_of_thumb_order(epsilon=target, delta=delta) if order is None else order
+    fixed = overhead(mechanism, n_queries=n_queries, order=order, delta=delta_answers)
+    if target <= fixed:
         raise InputError(
-            f"Expected a target above {fixed:.4g}, what delta, the checks and the test cost before any answer; "
-            f"got {target:g}. Fewer queries, more noise in the check or a larger target would do."
+            f"Expected a target above {fixed:.4g}, what delta and the checks cost before any answer, got {target:g}; "
+            "fewer queries, more noise in the check, another order or a larger target would do."
         )
+    sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
+    costs = gap_costs(sigma=sigma, order=order, n_classes=n_classes, n_teachers=n_teachers)
+    require_help(costs, sigma=sigma, order=order, n_classes=n_classes)
+    budget = (target - fixed) * (1 - 1e-12)
     return ConditionalGuarantee(
         epsilon=target,
         delta=delta,
-        order=sanitizer.order,
+        order=order,
         basis=(
             f"tested release: at most {n_queries} queries and {n_answers} answers, let out only if a private test, "
             "fixed beforehand, shows that they cost no more"
@@ -255,18 +254,17 @@ def tested_guarantee(
         n_classes=n_classes,
         n_queries=n_queries,
         n_answers=n_answers,
-        sanitizer=sanitizer,
-        target_rdp=(target - fixed) * (1 - 1e-12),
+        budget=budget,
+        cap=share * budget,
+        delta_release=delta_release,
         fixed_at=tick(),
     )
 
 
-def overhead(mechanism: GNMax | ConfidentGNMax, sanitizer: Sanitizer, *, n_queries: int, delta: float) -> float:
-    """Epsilon of a tested release before any answer: delta's share, the checks by worst case, drawing the number."""
-    at = np.array([sanitizer.order])
-    rdp = _checks(mechanism, n_queries=n_queries, orders=at) + sanitizer.rdp(at)
-    order = sanitizer.order
-    return float(rdp[0] + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1))
+def overhead(mechanism: GNMax | ConfidentGNMax, *, n_queries: int, order: float, delta: float) -> float:
+    """Epsilon of a tested release before test and answers: delta's share, and the checks by worst case."""
+    checks = _checks(mechanism, n_queries=n_queries, orders=_validate.orders(_validate.number("order", order)))
+    return float(checks[0] + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1))
 
 
 def publishable_guarantee(

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from terrine import _validate
-from terrine.accounting.balls import VoteRows, log_smooth
+from terrine.accounting.balls import Array
+from terrine.accounting.gaps import STEP, gap_costs
 from terrine.accounting.planning import Plan, Sample
+from terrine.accounting.ramp import ONE, chances
 from terrine.accounting.release import overhead
-from terrine.accounting.sanitizer import FLOOR, Sanitizer, delta_shares
-from terrine.accounting.sensitivity import cost_profiles
+from terrine.accounting.sanitizer import delta_shares
 from terrine.mechanisms import ConfidentGNMax
 from terrine.votes import Votes
 
-_ORDERS = tuple(float(order) for order in np.geomspace(4.0, 300.0, 12))
-_BETAS = (0.15, 0.3, 0.6, 1.2, 2.4)  # times 1/order
-_SIGMAS = np.geomspace(1.0, 1000.0, 60)  # of the release
+_ORDERS = tuple(float(f"{order:.3g}") for order in np.geomspace(4.0, 300.0, 20))
+_SHARES = (0.8, 0.7, 0.9)
 
 # What is tried, as factors of (threshold, sigma_check, sigma_vote): votes, then checks, then votes again
 _SEARCH = (
@@ -35,7 +35,7 @@ class TestedPlan:
     """The tested route on votes like the stand-ins, for as many right answers as a plan gives by worst case.
 
     Attributes:
-        mechanism, n_queries, n_answers, sanitizer: what to fix beforehand.
+        mechanism, n_queries, n_answers, order, share: what to fix beforehand.
         target: the smallest epsilon that such votes would pass with chance ``pass_chance``.
         worst_case: epsilon of the plan it is compared with.
         accuracy, right_answers: as in `Plan`.
@@ -46,7 +46,8 @@ class TestedPlan:
     mechanism: ConfidentGNMax
     n_queries: int
     n_answers: int
-    sanitizer: Sanitizer
+    order: float
+    share: float
     target: float
     worst_case: float
     pass_chance: float
@@ -69,7 +70,7 @@ def plan_tested(
 ) -> TestedPlan | None:
     """The smallest target of a tested release that is expected to give as many right answers as the proposal.
 
-    Noise, threshold, order and release are searched for on public stand-in votes. None where no tested release is
+    Noise, threshold, order and share are searched for on public stand-in votes. None where no tested release is
     possible with the queries there are.
     """
     pass_chance = _validate.between("pass_chance", pass_chance, 0.0, 1.0)
@@ -85,8 +86,14 @@ def plan_tested(
                 sigma_check=float(f"{around.sigma_check * sigma_check:.4g}"),
                 sigma_vote=float(f"{around.sigma_vote * sigma_vote:.4g}"),
             )
-            smallest = math.inf if best is None else best.target
-            other = _smallest_target(mechanism, sample, proposal, pass_chance=pass_chance, smallest=smallest)
+            other = _smallest_target(
+                mechanism,
+                sample,
+                proposal,
+                pass_chance=pass_chance,
+                smallest=math.inf if best is None else best.target,
+                fine=step == len(_SEARCH) - 1,
+            )
             if other is None or other.accuracy < min_accuracy or other.n_queries > (max_queries or math.inf):
                 continue
             best = other
@@ -96,52 +103,53 @@ def plan_tested(
 
 
 def _smallest_target(
-    mechanism: ConfidentGNMax, sample: Sample, proposal: Plan, *, pass_chance: float, smallest: float
+    mechanism: ConfidentGNMax, sample: Sample, proposal: Plan, *, pass_chance: float, smallest: float, fine: bool
 ) -> TestedPlan | None:
-    """Over orders and releases, for a mechanism with as many queries as the right answers take; None if not below."""
+    """Over orders and shares, for a mechanism with as many queries as the right answers take; None if not below."""
     answered = ndtr((sample.counts[:, 0] - mechanism.threshold) / mechanism.sigma_check)
     right = float((answered * sample.pr_plurality(mechanism.sigma_vote)).mean())
     n_queries = math.ceil(proposal.right_answers / max(right, 1e-12))
-    delta = proposal.guarantee.delta
+    m, delta = sample.votes.n_teachers, proposal.guarantee.delta
     delta_answers, delta_release = delta_shares(delta, None)
-    profiles = cost_profiles(
-        sigma=mechanism.sigma_vote,
-        orders=_ORDERS,
-        n_classes=sample.votes.n_classes,
-        n_teachers=sample.votes.n_teachers,
-        coarsest=2.0**-6,
-    )
-    chance = float(ndtri(pass_chance))
-    chosen: Sanitizer | None = None
-    rows = VoteRows(
-        sample.counts, answered * n_queries / answered.size, sigma=mechanism.sigma_vote, profile=profiles[0]
-    )
-    for order, profile in zip(_ORDERS, profiles, strict=True):
-        rows.profile = profile
-        for share in _BETAS:
-            beta = share / order
-            silent = Sanitizer(order=order, beta=beta, sigma=float(_SIGMAS[-1]), delta=delta_release)
-            if overhead(mechanism, silent, n_queries=n_queries, delta=delta_answers) >= smallest:
+    gaps, where = np.unique(sample.counts[:, 0] - sample.counts[:, 1], return_inverse=True)
+    weights = np.bincount(where, weights=answered) * n_queries / answered.size
+    moved = np.unique(np.linspace(0, m // 2 + 1, 200).astype(np.int64))
+    found: tuple[float, float] | None = None
+    failures = 0  # in a row: the best target is a valley over orders
+    for order in _ORDERS if fine else _ORDERS[::2]:
+        fixed = overhead(mechanism, n_queries=n_queries, order=order, delta=delta_answers)
+        if fixed >= smallest:
+            continue
+        if failures == 3:
+            break
+        failures += 1
+        costs = gap_costs(
+            sigma=mechanism.sigma_vote, order=order, n_classes=sample.votes.n_classes, n_teachers=m, step=2 * STEP
+        )
+        sums = np.array([weights @ costs[np.maximum(gaps - 2 * d, 0)] for d in moved])
+        for share in _SHARES if fine else _SHARES[:1]:
+
+            def passes(budget: float, order: float = order, sums: Array = sums, share: float = share) -> bool:
+                away = int(np.interp(share * budget, sums, moved))
+                table = chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=away + 1)
+                return away > 0 and table[min(away, len(table) - 1)] >= pass_chance * ONE
+
+            low, high = 0.0, smallest - fixed if math.isfinite(smallest) else sums[-1] / share
+            if not passes(high):
                 continue
-            log_cost = np.logaddexp(log_smooth([rows], beta=beta, tolerance=0.01), math.log(FLOOR))
-            raised = -float(ndtri(delta_release)) + chance
-            totals = np.exp(np.minimum(log_cost + beta * _SIGMAS * raised, 50.0)) + order / (2 * _SIGMAS**2)
-            sanitizer = Sanitizer(
-                order=order, beta=beta, sigma=float(_SIGMAS[int(np.argmin(totals))]), delta=delta_release
-            )
-            target = overhead(mechanism, sanitizer, n_queries=n_queries, delta=delta_answers) + float(
-                np.exp(min(log_cost + beta * sanitizer.sigma * (sanitizer.quantile + chance), 50.0))
-            )
-            if target < smallest:
-                smallest, chosen = target, sanitizer
-    if chosen is None:
+            while high - low > 1e-3 * high:
+                middle = (low + high) / 2
+                low, high = (low, middle) if passes(middle) else (middle, high)
+            smallest, found, failures = fixed + high, (order, share), 0
+    if found is None:
         return None
     rate = float(answered.mean())
     return TestedPlan(
         mechanism=mechanism,
         n_queries=n_queries,
         n_answers=min(n_queries, math.ceil(n_queries * rate)),
-        sanitizer=chosen,
+        order=found[0],
+        share=found[1],
         target=smallest,
         worst_case=proposal.guarantee.epsilon,
         pass_chance=pass_chance,

@@ -19,6 +19,7 @@ from terrine import _validate
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.balls import Array, log_smooth
 from terrine.accounting.costs import cost
+from terrine.accounting.gaps import log_majorant
 from terrine.accounting.sensitivity import log_parts
 from terrine.accounting.theorems import rdp_gnss
 from terrine.errors import InputError
@@ -27,7 +28,6 @@ from terrine.noise import UNIT, Noise, as_noise
 from terrine.votes import Votes
 
 Method = Literal["majorant", "gnss"]
-Accountant = Literal["sanitizable", "exact"]
 
 FLOOR = 1e-9  # nats, added to the secret cost: its logarithm exists
 SLACK = 1e-8  # nats: more than float rounding can add to what one teacher changes; charged for
@@ -41,8 +41,9 @@ class Sanitizer:
     """How a secret Rényi cost becomes a public number above it: all parameters public, fixed before votes are read.
 
     "majorant": the logarithm of a smooth majorant of the cost, which one teacher moves by at most beta, with Gaussian
-    noise beta·sigma. "gnss": the paper's way, the cost with Gaussian noise in units of its smooth sensitivity, and a
-    noisy upper bound on that scale. Both raise the number so that it is below the cost with chance ``delta`` at most.
+    noise beta·sigma. "gnss": the paper's way, the sanitizable cost with Gaussian noise in units of its smooth
+    sensitivity, and a noisy upper bound on that scale. Both raise the number so that it is below the cost with chance
+    ``delta`` at most.
 
     Attributes:
         order: Rényi order of the cost.
@@ -50,7 +51,6 @@ class Sanitizer:
         sigma: noise, in units of what one teacher can change.
         delta: chance that the number is below the truth.
         sigma_scale: gnss only, noise on the logarithm of the smooth sensitivity, in units of beta.
-        accountant: "sanitizable", or "exact" for two classes.
     """
 
     order: float
@@ -59,7 +59,6 @@ class Sanitizer:
     delta: float
     sigma_scale: float | None = None
     method: Method = "majorant"
-    accountant: Accountant = "sanitizable"
 
     def __post_init__(self) -> None:
         order = float(_validate.orders(_validate.number("order", self.order))[0])
@@ -69,7 +68,6 @@ class Sanitizer:
         _validate.positive("sigma_release", self.sigma)
         _validate.between("delta_release", self.delta, 0.0, 1.0)
         _validate.choice("method", self.method, ("majorant", "gnss"))
-        _validate.choice("accountant", self.accountant, ("sanitizable", "exact"))
         if (self.method == "gnss") != (self.sigma_scale is not None):
             raise InputError("Expected sigma_scale with method gnss and with no other.")
         if self.method == "gnss":
@@ -92,17 +90,15 @@ class Sanitizer:
         sigma: float | None = None,
         sigma_scale: float | None = None,
         method: Method = "majorant",
-        accountant: Accountant = "sanitizable",
     ) -> Sanitizer:
         """Rules of thumb from public inputs, for an epsilon that one hopes for; what is given stays.
 
-        The order has log(1/delta) = (order - 1) epsilon/2 [PATE18, Sec. B.8]. majorant: the release takes epsilon/8 and
-        may raise the number by e². gnss: beta = 1/(3 order), sigma = 3 sqrt((order + 1)/epsilon), sigma_scale such that
-        the scale takes epsilon/16.
+        majorant: the release takes epsilon/8 and may raise the number by e². gnss: beta = 1/(3 order),
+        sigma = 3 sqrt((order + 1)/epsilon), sigma_scale such that the scale takes epsilon/16.
         """
         epsilon = _validate.positive("epsilon", epsilon)
         _, delta_release = delta_shares(delta, delta_release)
-        order = 1 + 2 * math.log(1 / delta) / epsilon if order is None else order
+        order = rule_of_thumb_order(epsilon=epsilon, delta=delta) if order is None else order
         if method == "gnss":
             sigma = 3 * math.sqrt((order + 1) / epsilon) if sigma is None else sigma
             beta = 1 / (3 * order) if beta is None else beta
@@ -117,7 +113,6 @@ class Sanitizer:
             delta=delta_release,
             sigma_scale=sigma_scale,
             method=method,
-            accountant=accountant,
         )
 
     @property
@@ -145,15 +140,13 @@ class Sanitizer:
         Public once ``rdp`` is charged.
         """
         noise = as_noise(rng)
-        mechanism = GNMax(sigma=sigma_vote)
         if self.method == "majorant":
-            log_cost = -math.inf
+            log_cost = math.log(FLOOR)
             if votes is not None:
-                parts = log_parts(mechanism, votes, self.order, self.accountant, of="costs")
-                log_cost = log_smooth(parts, beta=self.beta)
-            return math.exp(
-                self._raised(float(np.logaddexp(log_cost, math.log(FLOOR))), sigma=self.sigma, noise=noise)
-            ) * (1 + 1e-12)
+                log_cost = float(
+                    np.logaddexp(log_cost, log_majorant(votes, sigma=sigma_vote, order=self.order, beta=self.beta))
+                )
+            return math.exp(self._raised(log_cost, sigma=self.sigma, noise=noise)) * (1 + 1e-12)
         exact_cost, scale = 0.0, SCALE_FLOOR
         if votes is not None:
             worst = len(votes) * float(rdp_argmax(sigma=sigma_vote, orders=np.array([self.order]))[0])
@@ -162,9 +155,9 @@ class Sanitizer:
                     f"Expected sigma_release x worst case below 1024 nats, got {worst * self.sigma:.4g}; "
                     "use method='majorant'."
                 )
-            parts = log_parts(mechanism, votes, self.order, self.accountant)
-            scale += math.exp(log_smooth(parts, beta=self.beta))
-            secret = cost(mechanism, votes, orders=[self.order], accountant=self.accountant)
+            mechanism = GNMax(sigma=sigma_vote)
+            scale += math.exp(log_smooth(log_parts(mechanism, votes, self.order, "sanitizable"), beta=self.beta))
+            secret = cost(mechanism, votes, orders=[self.order], accountant="sanitizable")
             exact_cost = float(secret.reveal().epsilons[0])
         assert self.sigma_scale is not None
         log_scale = self._raised(math.log(scale), sigma=self.sigma_scale, noise=noise)
@@ -187,3 +180,8 @@ def delta_shares(delta: float, delta_release: float | None) -> tuple[float, floa
     if release >= delta:
         raise InputError(f"Expected delta_release below delta={delta:g}, of which it is a share, got {release:g}.")
     return delta - release, release
+
+
+def rule_of_thumb_order(*, epsilon: float, delta: float) -> float:
+    """The order at which delta takes half of epsilon: log(1/delta) = (order - 1) epsilon/2. [PATE18, Sec. B.8]"""
+    return 1 + 2 * math.log(1 / delta) / epsilon

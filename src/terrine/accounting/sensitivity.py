@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy.interpolate import CubicSpline
 from scipy.special import log_ndtr, ndtri_exp
 
 from terrine import _validate
@@ -29,7 +29,6 @@ Accountant = Literal["sanitizable", "paper", "exact"]
 
 STEPS = 32  # cells per move, for bounds that need not satisfy C6: local sensitivities are at most 1 + 1/STEPS too large
 DEEPEST = -16.0  # in standard deviations: where log q < -131 no cost matters, and one cell covers the rest
-COARSEST = 2.0**-9  # widest cell of a cost, in standard deviations: 3% at DEEPEST, less above
 ROUNDING = 1e-9  # outward, of every cell: far above the error of a log cost and of its place on the grid
 
 
@@ -59,25 +58,6 @@ def expected_smooth_sensitivity(mechanism: Mechanism, votes: Votes, *, order: fl
     """
     beta = _validate.positive("beta", beta)
     return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, "paper", expected=True), beta=beta)))
-
-
-def smooth_majorant(
-    mechanism: Mechanism,
-    votes: Votes,
-    *,
-    order: float,
-    beta: float,
-    accountant: Literal["sanitizable", "exact"] = "sanitizable",
-) -> Sensitive[float]:
-    """The smallest sum of ball maxima that is at least `cost` and whose logarithm one teacher moves by at most beta.
-
-    max over d of e^(-beta d)·Σ (largest cost within d moves). Secret; its logarithm may be released with plain Gaussian
-    noise in units of beta.
-
-    [TERRINE, Thm. 12]
-    """
-    beta = _validate.positive("beta", beta)
-    return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, accountant, of="costs"), beta=beta)))
 
 
 def sensitivity_at(
@@ -121,66 +101,53 @@ def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int
     log_q1 = lower(log_q0)[0]
     log_plateau = math.log(order / sigma**2)
 
-    def raw(log_q: Array) -> Array:
-        here = log_cost(log_q)
-        return np.maximum(_log_difference(log_cost(upper(log_q)), here), _log_difference(here, log_cost(lower(log_q))))
-
     # C5 and C6 on a grid in units of the noise, from the unanimous histogram to q0 and from there to 1
     start = ndtri_exp(unanimous - math.log(n_classes - 1)) - 2 / sigma
-    grid = np.linspace(start, ndtri_exp(log_q0 - math.log(n_classes - 1)), 2000)
+    end = ndtri_exp(log_q0 - math.log(n_classes - 1))
+    grid = np.linspace(start, end, 2000 + int(400 * (end - start)))
     log_q = np.minimum(log_ndtr(grid) + math.log(n_classes - 1), log_q0)
     costs, above = log_cost(log_q), log_cost(np.linspace(log_q0, 0.0, 2000)[1:] * (1 - 1e-9))
-    steps = _log_difference(log_cost(upper(log_q)), costs)[log_q <= log_q1]
+    rising = np.append(log_q[log_q < log_q1], log_q1)
+    steps = _log_difference(log_cost(np.minimum(upper(rising), log_q0)), log_cost(rising))
     slack = 1e-9 + 1e-11 * abs(float(unanimous))
     if log_q0 > math.log(0.5) or (np.diff(costs) < -slack).any() or (above < log_plateau - 1e-9).any():
         raise _fails("C5 (the cost grows with q up to q0 <= 1/2 and is constant above)", sigma, order)
     if (np.diff(steps) < -slack).any():
         raise _fails("C6 (the step of the cost from one move to the next grows with q)", sigma, order)
-    at_q1 = log_cost(log_q1)
-    peak = np.maximum(_log_difference(np.array([log_plateau]), at_q1), _log_difference(at_q1, log_cost(lower(log_q1))))
+    peak = float(_log_difference(np.array([log_plateau]), log_cost(log_q1))[0])
+    step_at = CubicSpline(rising, steps)  # smooth, and the grid is fine: to 1e-12
 
     def at(log_q: Array) -> Array:
-        return np.where((log_q >= log_q1) & (log_q <= log_q0), peak, raw(log_q))
+        """max{g(B_U(q)) - g(q), g(q) - g(B_L(q))}: by C6 the first where q < q1, by C5 the second where q > q0."""
+        result = np.full(log_q.size, peak)
+        low, falling = log_q < log_q1, log_q > log_q0
+        result[low] = step_at(log_q[low])
+        if falling.any():
+            result[falling] = _log_difference(np.array([log_plateau]), log_cost(lower(log_q[falling])))
+        return result
 
-    return Profile(at=at, rise=float(log_q1), fall=float(log_q0), peak=float(peak[0]))
-
-
-def _sanitizable_grid(
-    *, sigma: float, orders: ArrayLike, n_classes: int, n_teachers: int, width: float, margin: int
-) -> tuple[Array, Array]:
-    """log q, and (points, orders) the log sanitizable cost at it, on a grid that is even in z = Phi^-1(q/(m-1)).
-
-    A move changes z by at most sqrt 2/sigma [PATE18, Prop. 21]. From ``margin`` points below the unanimous histogram
-    (or DEEPEST) to as many above a tie of all.
-    """
-    unanimous = theorems.log_q_gaussian([n_teachers] + [0] * (n_classes - 1), sigma=sigma)[0]
-    log_losers = math.log(n_classes - 1)
-    bottom = max(float(ndtri_exp(unanimous - log_losers)), DEEPEST)
-    top = ndtri_exp(math.log1p(-1 / n_classes) - log_losers)
-    z = bottom + width * np.arange(-margin, math.ceil((top - bottom) / width) + margin + 1)
-    log_q = np.minimum(log_ndtr(z) + log_losers, 0.0)
-    rdp = partial(rdp_argmax, sigma=sigma)
-    costs = np.maximum.accumulate(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=orders), axis=0)
-    return log_q, costs
+    return Profile(at=at, rise=float(log_q1), fall=float(log_q0), peak=peak)
 
 
 @lru_cache(maxsize=64)
 def cell_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int) -> Profile:
     """Local sensitivity of the sanitizable cost by cells of q, raised to a function that rises and then falls.
 
-    On a cell between two grid points the cost, which grows with q, lies between its values at them: C6 is not needed.
+    The grid is even in z = Phi^-1(q/(m-1)), which a move changes by at most sqrt 2/sigma [PATE18, Prop. 21]: from a
+    move below the unanimous histogram (or DEEPEST) to a move above a tie of all. On a cell between two grid points the
+    cost, which grows with q, lies between its values at them: C6 is not needed.
 
     [TERRINE, Thm. 9]
     """
-    log_q, table = _sanitizable_grid(
-        sigma=sigma,
-        orders=order,
-        n_classes=n_classes,
-        n_teachers=n_teachers,
-        width=math.sqrt(2) / sigma / STEPS,
-        margin=STEPS + 1,
-    )
-    costs = table[:, 0]
+    unanimous = theorems.log_q_gaussian([n_teachers] + [0] * (n_classes - 1), sigma=sigma)[0]
+    log_losers = math.log(n_classes - 1)
+    width = math.sqrt(2) / sigma / STEPS
+    bottom = max(float(ndtri_exp(unanimous - log_losers)), DEEPEST)
+    top = ndtri_exp(math.log1p(-1 / n_classes) - log_losers)
+    z = bottom + width * np.arange(-STEPS - 1, math.ceil((top - bottom) / width) + STEPS + 2)
+    log_q = np.minimum(log_ndtr(z) + log_losers, 0.0)
+    rdp = partial(rdp_argmax, sigma=sigma)
+    costs = np.maximum.accumulate(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0])
     if costs[STEPS + 1] >= costs[-1]:
         raise _too_few(n_teachers, n_classes, sigma, order)
     # cell k is between grid points STEPS + k and STEPS + k + 1
@@ -188,42 +155,16 @@ def cell_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int)
     cells = np.maximum(
         _log_difference(costs[2 * STEPS + 1 :], costs[left]), _log_difference(costs[right], costs[: -2 * STEPS - 1])
     )
-    cells[0] = costs[2 * STEPS + 1]  # and all that is deeper
+    if bottom == DEEPEST:
+        cells[0] = costs[2 * STEPS + 1]  # and all that is deeper
     cells = np.minimum(np.maximum.accumulate(cells), np.maximum.accumulate(cells[::-1])[::-1]) + ROUNDING
     peak = int(np.argmax(cells))
     return Profile(
         at=partial(_look_up, log_q[left], cells),
         rise=float(log_q[left][peak]),
-        fall=float(log_q[right][peak]),
+        fall=float(np.nextafter(log_q[right][peak], -np.inf)),  # still in the peak's cell
         peak=float(cells[peak]),
     )
-
-
-@lru_cache(maxsize=64)
-def cost_profiles(
-    *, sigma: float, orders: tuple[float, ...], n_classes: int, n_teachers: int, coarsest: float = COARSEST
-) -> list[Profile]:
-    """The sanitizable cost itself, by cells of q: at its upper end in each, constant from where it is the worst case.
-
-    [TERRINE, Thm. 12]
-    """
-    log_q, table = _sanitizable_grid(
-        sigma=sigma,
-        orders=orders,
-        n_classes=n_classes,
-        n_teachers=n_teachers,
-        width=max(math.sqrt(2) / sigma / STEPS, coarsest),
-        margin=1,
-    )
-    return [
-        Profile(
-            at=partial(_look_up, log_q[:-1], costs[1:] + ROUNDING),
-            rise=float(log_q[int(np.argmax(costs >= costs[-1]))]),
-            fall=math.inf,
-            peak=float(costs[-1]) + ROUNDING,
-        )
-        for costs in table.T
-    ]
 
 
 def _look_up(edges: Array, cells: Array, log_q: Array) -> Array:
@@ -247,15 +188,9 @@ def _fails(condition: str, sigma: float, order: float) -> InputError:
 
 
 def log_parts(
-    mechanism: Mechanism,
-    votes: Votes,
-    order: float,
-    accountant: Accountant,
-    *,
-    of: Literal["steps", "costs"] = "steps",
-    expected: bool = False,
+    mechanism: Mechanism, votes: Votes, order: float, accountant: Accountant, *, expected: bool = False
 ) -> list[Part]:
-    """What the cost of these queries is a sum of: its steps (local sensitivities), or the costs themselves."""
+    """The local sensitivities that the smooth sensitivity of these queries' cost is a sum of."""
     if not isinstance(votes, Votes):
         raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
     if isinstance(mechanism, InteractiveGNMax) or not isinstance(mechanism, GNMax | ConfidentGNMax):
@@ -263,44 +198,40 @@ def log_parts(
             f"Expected GNMax or ConfidentGNMax, got {type(mechanism).__name__}: the others are charged by worst case."
         )
     order = float(_validate.orders(_validate.number("order", order))[0])
+    _validate.choice("accountant", accountant, ("sanitizable", "paper", "exact"))
     ones = np.ones(len(votes))
     if accountant == "exact":
         log_costs = _exact_costs(mechanism, order, n_teachers=votes.n_teachers, n_classes=votes.n_classes)
-        line = steps_of(log_costs) if of == "steps" else log_costs
-        return [LineRows(votes.counts[:, 0], ones, log_values=line)]
+        return [LineRows(votes.counts[:, 0], ones, log_values=steps_of(log_costs))]
     sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
-    shape: dict[str, Any] = {"sigma": sigma, "n_classes": votes.n_classes, "n_teachers": votes.n_teachers}
-    if of == "costs":
-        _validate.choice("accountant", accountant, ("sanitizable", "exact"))
-        (profile,) = cost_profiles(orders=(order,), **shape)
-        if profile.at(np.array([-np.inf]))[0] >= profile.peak:
-            raise _too_few(votes.n_teachers, votes.n_classes, sigma, order)
-    else:
-        _validate.choice("accountant", accountant, ("sanitizable", "paper", "exact"))
-        profile = (paper_profile if accountant == "paper" else cell_profile)(order=order, **shape)
+    profile = (paper_profile if accountant == "paper" else cell_profile)(
+        sigma=sigma, order=order, n_classes=votes.n_classes, n_teachers=votes.n_teachers
+    )
     if isinstance(mechanism, GNMax):
         return [VoteRows(votes.counts, ones, sigma=sigma, profile=profile)]
     top = votes.counts.max(axis=1)
     place = (np.arange(votes.n_teachers + 1) - mechanism.threshold) / mechanism.sigma_check
-    log_q = log_ndtr(-np.abs(place))  # of the check's less likely outcome, by top count
-    if accountant == "paper":
-        log_costs = theorems.log_rdp_gnmax(log_q, sigma=mechanism.sigma_check * math.sqrt(2), order=order)
-    else:
-        rdp = partial(rdp_check, sigma=mechanism.sigma_check)
-        log_costs = theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0]
     weights = np.exp(log_ndtr(place))[top] if expected else ones
+    log_steps = _check_steps(mechanism.threshold, mechanism.sigma_check, order, votes.n_teachers, accountant)
     return [
-        LineRows(top, ones, log_values=steps_of(log_costs) if of == "steps" else log_costs),
+        LineRows(top, ones, log_values=log_steps),
         VoteRows(votes.counts, weights, sigma=sigma, profile=profile),
     ]
 
 
+@lru_cache(maxsize=64)
+def _check_steps(threshold: float, sigma: float, order: float, n_teachers: int, accountant: Accountant) -> Array:
+    """Log local sensitivity of the check's cost by top count."""
+    log_q = log_ndtr(-np.abs(np.arange(n_teachers + 1) - threshold) / sigma)  # of the less likely outcome
+    if accountant == "paper":
+        return steps_of(theorems.log_rdp_gnmax(log_q, sigma=sigma * math.sqrt(2), order=order))
+    rdp = partial(rdp_check, sigma=sigma)
+    return steps_of(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0])
+
+
 @lru_cache(maxsize=16)
 def _exact_costs(mechanism: GNMax | ConfidentGNMax, order: float, *, n_teachers: int, n_classes: int) -> Array:
-    """Log exact cost of every histogram there is of two classes: they lie on a line.
-
-    [TERRINE, Thm. 11]
-    """
+    """Log exact cost of every histogram there is of two classes: they lie on a line. [TERRINE, Thm. 9]"""
     if n_classes != 2:
         raise InputError(
             f"Expected two classes with accountant='exact', got {n_classes}: a smooth sensitivity of the exact "

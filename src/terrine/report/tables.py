@@ -52,8 +52,8 @@ def print_analysis(result: dict[str, Any]) -> None:
             f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
         )
         add("", "", result["basis"])
-        if "pass_rate" in result:
-            add("test would pass", f"{result['pass_rate']:.0%}", "of 100 simulated releases of these votes")
+        if "pass_chance" in result:
+            add("test would pass", f"{result['pass_chance']:.0%}", "chance, on these votes")
         for note in result["notes"]:
             add("note", "", note)
     console = Console()
@@ -121,10 +121,8 @@ def route_row(tested: TestedPlan) -> dict[str, Any]:
         "target": tested.target,
         "worst_case": tested.worst_case,
         "pass_chance": tested.pass_chance,
-        "order": tested.sanitizer.order,
-        "beta": tested.sanitizer.beta,
-        "sigma_release": tested.sanitizer.sigma,
-        "delta_release": tested.sanitizer.delta,
+        "order": tested.order,
+        "share": tested.share,
         "pays": tested.pays,
     }
 

@@ -1,0 +1,94 @@
+"""The one-bit test: chances that labels leave, by how many teachers would have to move to break a cap.
+
+Everything is fixed beforehand but the distance, and the distance moves by at most one when one teacher does.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.accounting.balls import Array
+
+ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was checked
+LIKELY = 0.999  # no chance is above it
+UNIT = 2**32  # costs are rounded up to whole multiples of 1/UNIT nats, so that sums of them are exact
+
+
+@lru_cache(maxsize=1024)
+def chances(*, budget: float, cap: float, order: float, first: float, longest: int) -> tuple[int, ...]:
+    """Chances, in units of 1/ONE, at distances 0, 1, 2, ...; the last holds for all that follow.
+
+    The first is ``first``, which is paid for by delta. Each next one is the largest for which test and labels together
+    (labels that cost at most ``cap``) cost at most ``budget`` at this order, whichever neighbour the other is.
+
+    [TERRINE, Thm. 13]
+    """
+    limit = (order - 1) * budget * (1 - 1e-9)
+    log, exp = math.log, math.exp
+
+    def log_moment(p: int, q: int) -> float:
+        """Of the output at chance p against that at chance q."""
+        silent = order * log((ONE - p) / ONE) + (1 - order) * log((ONE - q) / ONE)
+        told = order * log(p / ONE) + (1 - order) * log(q / ONE) + (order - 1) * cap
+        return max(silent, told) + math.log1p(exp(-abs(silent - told)))
+
+    def allowed(p: int, before: int) -> bool:
+        if log_moment(p, before) > limit:
+            return False
+        if (
+            len(table) == 1
+        ):  # at distance 0 the cap is broken: that output counts as silence, and delta pays for the rest
+            return -(order - 1) * log((ONE - p) / ONE) <= limit
+        return log_moment(before, p) <= limit
+
+    table = [min(max(int(first * ONE), 1), int(LIKELY * ONE))]  # rounded down: delta pays for it
+    step = 1.0  # in log-odds
+    while table[-1] < int(LIKELY * ONE) and len(table) <= longest:
+        before = table[-1]
+
+        def raised(step: float, before: int = before) -> int:
+            return min(int(ONE / (1 + (ONE - before) / before * exp(-step))), int(LIKELY * ONE))
+
+        low, high = 0.0, step
+        while high < 64 and allowed(raised(high), before):
+            low, high = high, 2 * high
+        while high - low > 1e-3 * high and high > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(raised(middle), before) else (low, middle)
+        if raised(low) <= before:
+            break
+        table.append(raised(low))
+        step = 1.1 * low
+    return tuple(table)
+
+
+def whole_costs(costs: Array) -> NDArray[np.int64]:
+    """In units of 1/UNIT nats, rounded up."""
+    result: NDArray[np.int64] = np.ceil(costs * UNIT).astype(np.int64)
+    return result
+
+
+def distance(
+    gaps: NDArray[np.int64], weights: NDArray[np.int64], *, costs: NDArray[np.int64], cap: float
+) -> int | None:
+    """How many teachers would have to move before the sum of costs could be above the cap; None if they never could.
+
+    Args:
+        gaps, weights: distinct gaps between the two largest counts, and how many queries have them.
+        costs: (n_teachers + 1,) non-increasing, by gap, from `whole_costs`.
+    """
+
+    def broken(moved: int) -> bool:
+        return int((weights * costs[np.maximum(gaps - 2 * moved, 0)]).sum()) > cap * UNIT
+
+    low, high = -1, costs.size // 2 + 1
+    if not broken(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if broken(middle) else (middle, high)
+    return high

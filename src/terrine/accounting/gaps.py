@@ -18,7 +18,6 @@ from terrine import _validate
 from terrine.accounting.argmax import log_outcomes, rdp_argmax, renyi
 from terrine.accounting.balls import Array, Rows, log_smooth
 from terrine.accounting.exact import Exact
-from terrine.errors import InputError
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes
 
@@ -79,7 +78,7 @@ def _gap_costs(sigma: float, order: float, n_classes: int, n_teachers: int, step
         if n_teachers % 2 == 0:  # gaps are even then, else odd: the other parity is read at the gap below
             by_gap[1::2] = by_gap[:-1:2]
         else:
-            by_gap[2::2] = by_gap[1:-1:2]
+            by_gap[0], by_gap[2::2] = by_gap[1], by_gap[1:-1:2]
     elif (order - 1) * worst < 600:  # else moments leave the range of a float, and the worst case stands
         votes = max(1, int(step * sigma))  # between grid points
         log_costs = np.log(_costs_on_grid(sigma, order, n_classes, n_teachers, step, votes, worst))
@@ -170,13 +169,3 @@ class GapRows:
     def log_at(self, distance: int, rows: Rows) -> Array:
         result: Array = self._log_costs[np.maximum(self.gaps[rows] - 2 * distance, 0)]
         return result
-
-
-def require_help(costs: Array, *, sigma: float, order: float, n_classes: int) -> None:
-    """Refuse where even a unanimous vote costs the worst case: no data-dependent bound can help then."""
-    if costs[-1] >= costs[0]:
-        raise InputError(
-            f"Expected teachers enough for a data-dependent bound, got {costs.size - 1}: at sigma={sigma:g}, "
-            f"order={order:g} and {n_classes} classes even a unanimous vote costs the worst case; "
-            "use more teachers or less noise."
-        )

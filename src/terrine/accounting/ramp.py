@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.accounting.balls import Array
+from terrine.errors import InputError
 
 ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was checked
 LIKELY = 0.999  # no chance is above it
@@ -45,7 +46,9 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
             return -(order - 1) * log((ONE - p) / ONE) <= limit
         return log_moment(before, p) <= limit
 
-    table = [min(max(int(first * ONE), 1), int(LIKELY * ONE))]  # rounded down: delta pays for it
+    table = [min(int(first * ONE), int(LIKELY * ONE))]  # rounded down: delta pays for it
+    if table[0] < 1:
+        raise InputError(f"Expected delta_release of at least {1 / ONE:.2g}, got {first:g}.")
     step = 1.0  # in log-odds
     while table[-1] < int(LIKELY * ONE) and len(table) <= longest:
         before = table[-1]

@@ -8,6 +8,7 @@ for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,10 +19,10 @@ from terrine import _validate
 from terrine.accounting.balls import Array
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, epsilons_at, guarantee
-from terrine.accounting.gaps import gap_costs, gaps_of, require_help
+from terrine.accounting.gaps import gap_costs, gaps_of
 from terrine.accounting.ramp import ONE, chances, distance, whole_costs
 from terrine.accounting.sanitizer import Method, Sanitizer, delta_shares, rule_of_thumb_order
-from terrine.errors import InputError
+from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
 from terrine.sensitive import Sensitive
@@ -69,9 +70,11 @@ def sanitize(
         delta_release: chance that the number is below the truth; a tenth of delta unless given.
     """
     mechanism = _check_mechanism(mechanism)
-    if epsilon is None and None in (order, beta, sigma_release):
+    needed = (order, beta, sigma_release) if method == "majorant" else (order, beta, sigma_release, sigma_scale)
+    if epsilon is None and None in needed:
         raise InputError(
-            "Expected epsilon (hoped for, from public inputs) or order, beta and sigma_release, got neither."
+            "Expected epsilon (hoped for, from public inputs) or order, beta and sigma_release (with gnss: sigma_scale "
+            "too), got neither."
         )
     delta_answers, delta_release = delta_shares(delta, delta_release)
     sanitizer = Sanitizer.by_rule(
@@ -154,6 +157,7 @@ class ConditionalGuarantee(Guarantee):
     def pass_chance(self, votes: Votes, *, trials: int = 25, seed: int = 0) -> Sensitive[float]:
         """Chance that a release of these votes would pass, over simulated checks. Secret; nothing is spent."""
         noise = as_noise(np.random.default_rng(seed))
+        trials = _validate.integer("trials", trials, at_least=1)
         trials = 1 if isinstance(self.mechanism, GNMax) else trials
         total = sum(self._chance(votes, self._answers(votes, noise)) for _ in range(trials))
         return Sensitive(total / ONE / trials)
@@ -226,7 +230,9 @@ def tested_guarantee(
     share = _validate.between("share", share, 0.0, 1.0)
     n_queries = _validate.integer("n_queries", n_queries, at_least=1)
     n_answers = n_queries if n_answers is None else n_answers
-    worst = publishable_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta).epsilon
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)  # of what is only compared with
+        worst = publishable_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta).epsilon
     if target >= worst:
         raise InputError(f"Expected a target below the worst case, {worst:.4g}, which needs no test; got {target:g}.")
     order = rule_of_thumb_order(epsilon=target, delta=delta) if order is None else order
@@ -238,8 +244,14 @@ def tested_guarantee(
         )
     sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
     costs = gap_costs(sigma=sigma, order=order, n_classes=n_classes, n_teachers=n_teachers)
-    require_help(costs, sigma=sigma, order=order, n_classes=n_classes)
     budget = (target - fixed) * (1 - 1e-12)
+    if (n_queries if isinstance(mechanism, GNMax) else 1) * costs[-1] > share * budget:
+        raise InputError(
+            f"Expected teachers enough for a data-dependent bound, got {n_teachers}: at sigma={sigma:g}, "
+            f"order={order:g} and {n_classes} classes even unanimous votes would not pass; "
+            "use more teachers, less noise or a larger target."
+        )
+    chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=n_teachers // 2 + 1)
     return ConditionalGuarantee(
         epsilon=target,
         delta=delta,

@@ -150,7 +150,7 @@ def _smallest_target(
         n_answers=min(n_queries, math.ceil(n_queries * rate)),
         order=found[0],
         share=found[1],
-        target=smallest,
+        target=float(smallest),
         worst_case=proposal.guarantee.epsilon,
         pass_chance=pass_chance,
         accuracy=right / max(rate, 1e-300),

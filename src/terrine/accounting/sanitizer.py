@@ -72,7 +72,7 @@ class Sanitizer:
             raise InputError("Expected sigma_scale with method gnss and with no other.")
         if self.method == "gnss":
             _validate.positive("sigma_scale", self.sigma_scale)
-            if 2 * order * self.beta >= 1:
+            if 2 * order * (self.beta + SLACK) >= 1:
                 raise InputError(
                     f"Expected order < 1/(2 beta) = {1 / (2 * self.beta):.4g} with method gnss, got order={order:g}; "
                     f"beta about 1/(3 order) = {1 / (3 * order):.3g} is best."
@@ -98,7 +98,10 @@ class Sanitizer:
         """
         epsilon = _validate.positive("epsilon", epsilon)
         _, delta_release = delta_shares(delta, delta_release)
-        order = rule_of_thumb_order(epsilon=epsilon, delta=delta) if order is None else order
+        if order is None:
+            order = rule_of_thumb_order(epsilon=epsilon, delta=delta)
+        order = float(_validate.orders(_validate.number("order", order))[0])
+        sigma = None if sigma is None else _validate.positive("sigma_release", sigma)
         if method == "gnss":
             sigma = 3 * math.sqrt((order + 1) / epsilon) if sigma is None else sigma
             beta = 1 / (3 * order) if beta is None else beta
@@ -146,7 +149,7 @@ class Sanitizer:
                 log_cost = float(
                     np.logaddexp(log_cost, log_majorant(votes, sigma=sigma_vote, order=self.order, beta=self.beta))
                 )
-            return math.exp(self._raised(log_cost, sigma=self.sigma, noise=noise)) * (1 + 1e-12)
+            return _exp(self._raised(log_cost, sigma=self.sigma, noise=noise)) * (1 + 1e-12)
         exact_cost, scale = 0.0, SCALE_FLOOR
         if votes is not None:
             worst = len(votes) * float(rdp_argmax(sigma=sigma_vote, orders=np.array([self.order]))[0])
@@ -163,7 +166,10 @@ class Sanitizer:
         log_scale = self._raised(math.log(scale), sigma=self.sigma_scale, noise=noise)
         draw = Fraction(int(noise.gaussian((1,), sigma=FINE)[0]), UNIT) / Fraction(FINE)
         noisy = Fraction(exact_cost) + Fraction(scale) * Fraction(self.sigma) * draw
-        raised = noisy + Fraction(self.sigma * self.quantile * math.exp(log_scale))
+        allowance = self.sigma * self.quantile * _exp(log_scale)
+        if math.isinf(allowance):
+            return math.inf
+        raised = noisy + Fraction(allowance)
         rounded = Fraction(math.ceil(raised / GRID)) * GRID
         return max(float(rounded), 0.0)
 
@@ -185,3 +191,8 @@ def delta_shares(delta: float, delta_release: float | None) -> tuple[float, floa
 def rule_of_thumb_order(*, epsilon: float, delta: float) -> float:
     """The order at which delta takes half of epsilon: log(1/delta) = (order - 1) epsilon/2. [PATE18, Sec. B.8]"""
     return 1 + 2 * math.log(1 / delta) / epsilon
+
+
+def _exp(value: float) -> float:
+    """inf where a float ends."""
+    return math.exp(value) if value < 709 else math.inf

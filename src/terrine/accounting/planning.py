@@ -171,10 +171,10 @@ def _to_target(
 class Sample:
     """A sample of stand-in votes, and what mechanisms cost and give on it."""
 
-    def __init__(self, standin: Votes, accountant: PlanAccountant) -> None:
+    def __init__(self, standin: Votes, accountant: PlanAccountant, *, size: int | None = None) -> None:
         if not isinstance(standin, Votes):
             raise InputError(f"Expected standin to be public Votes, got {type(standin).__name__}.")
-        size = _SAMPLE if accountant == "worst-case" else _EXACT_SAMPLE
+        size = size or (_SAMPLE if accountant == "worst-case" else _EXACT_SAMPLE)
         rows = standin.counts[:: max(1, len(standin) // size)][:size]
         self.accountant = accountant
         self.votes = Votes(rows, n_teachers=standin.n_teachers)

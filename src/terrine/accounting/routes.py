@@ -16,11 +16,13 @@ from terrine.accounting.planning import Plan, Sample
 from terrine.accounting.ramp import ONE, chances
 from terrine.accounting.release import overhead
 from terrine.accounting.sanitizer import delta_shares
+from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax
 from terrine.votes import Votes
 
 _ORDERS = tuple(float(f"{order:.3g}") for order in np.geomspace(4.0, 300.0, 20))
 _SHARES = (0.8, 0.7, 0.9)
+_SAMPLE = 10_000  # stand-in queries looked at: what a test sees hangs on rare ones with a small gap
 
 # What is tried, as factors of (threshold, sigma_check, sigma_vote): votes, then checks, then votes again
 _SEARCH = (
@@ -74,45 +76,58 @@ def plan_tested(
     possible with the queries there are.
     """
     pass_chance = _validate.between("pass_chance", pass_chance, 0.0, 1.0)
-    sample = Sample(standin, "worst-case")
+    sample = Sample(standin, "worst-case", size=_SAMPLE)
     best: TestedPlan | None = None
     for step, scales in enumerate(_SEARCH):
         around = proposal.mechanism if best is None else best.mechanism
         for i, (threshold, sigma_check, sigma_vote) in enumerate(scales):
             if progress is not None:
                 progress((step + i / len(scales)) / len(_SEARCH))
-            mechanism = ConfidentGNMax(
-                threshold=float(f"{around.threshold * threshold:.4g}"),
-                sigma_check=float(f"{around.sigma_check * sigma_check:.4g}"),
-                sigma_vote=float(f"{around.sigma_vote * sigma_vote:.4g}"),
-            )
+            try:
+                mechanism = ConfidentGNMax(
+                    threshold=float(f"{around.threshold * threshold:.4g}"),
+                    sigma_check=float(f"{around.sigma_check * sigma_check:.4g}"),
+                    sigma_vote=float(f"{around.sigma_vote * sigma_vote:.4g}"),
+                )
+            except InputError:  # more noise than can be drawn
+                continue
             other = _smallest_target(
                 mechanism,
                 sample,
                 proposal,
                 pass_chance=pass_chance,
+                min_accuracy=min_accuracy,
+                max_queries=max_queries,
                 smallest=math.inf if best is None else best.target,
                 fine=step == len(_SEARCH) - 1,
             )
-            if other is None or other.accuracy < min_accuracy or other.n_queries > (max_queries or math.inf):
-                continue
-            best = other
-        if best is None:
-            return None
+            best = other or best
     return best
 
 
 def _smallest_target(
-    mechanism: ConfidentGNMax, sample: Sample, proposal: Plan, *, pass_chance: float, smallest: float, fine: bool
+    mechanism: ConfidentGNMax,
+    sample: Sample,
+    proposal: Plan,
+    *,
+    pass_chance: float,
+    min_accuracy: float,
+    max_queries: int | None,
+    smallest: float,
+    fine: bool,
 ) -> TestedPlan | None:
     """Over orders and shares, for a mechanism with as many queries as the right answers take; None if not below."""
     answered = ndtr((sample.counts[:, 0] - mechanism.threshold) / mechanism.sigma_check)
     right = float((answered * sample.pr_plurality(mechanism.sigma_vote)).mean())
     n_queries = math.ceil(proposal.right_answers / max(right, 1e-12))
+    rate = float(answered.mean())
+    if right < min_accuracy * rate or n_queries > (max_queries or math.inf):
+        return None
     m, delta = sample.votes.n_teachers, proposal.guarantee.delta
     delta_answers, delta_release = delta_shares(delta, None)
     gaps, where = np.unique(sample.counts[:, 0] - sample.counts[:, 1], return_inverse=True)
-    weights = np.bincount(where, weights=answered) * n_queries / answered.size
+    shares = np.bincount(where, weights=answered) / answered.size  # of all queries, by gap
+    spread = n_queries + n_queries**2 / answered.size  # of the queries drawn, and of the stand-ins as a sample
     moved = np.unique(np.linspace(0, m // 2 + 1, 200).astype(np.int64))
     found: tuple[float, float] | None = None
     failures = 0  # in a row: the best target is a valley over orders
@@ -126,7 +141,7 @@ def _smallest_target(
         costs = gap_costs(
             sigma=mechanism.sigma_vote, order=order, n_classes=sample.votes.n_classes, n_teachers=m, step=2 * STEP
         )
-        sums = np.array([weights @ costs[np.maximum(gaps - 2 * d, 0)] for d in moved])
+        sums = np.array([_likely_sum(shares, costs[np.maximum(gaps - 2 * d, 0)], n_queries, spread) for d in moved])
         for share in _SHARES if fine else _SHARES[:1]:
 
             def passes(budget: float, order: float = order, sums: Array = sums, share: float = share) -> bool:
@@ -143,7 +158,6 @@ def _smallest_target(
             smallest, found, failures = fixed + high, (order, share), 0
     if found is None:
         return None
-    rate = float(answered.mean())
     return TestedPlan(
         mechanism=mechanism,
         n_queries=n_queries,
@@ -156,3 +170,10 @@ def _smallest_target(
         accuracy=right / max(rate, 1e-300),
         right_answers=n_queries * right,
     )
+
+
+def _likely_sum(shares: Array, costs: Array, n_queries: int, spread: float) -> float:
+    """What the costs of the answers sum up to, with 95% chance at most."""
+    mean = float(shares @ costs)
+    variance = max(float(shares @ costs**2) - mean**2, 0.0)
+    return n_queries * mean + 1.645 * math.sqrt(variance * spread)

@@ -13,12 +13,24 @@ class VotesError(InputError):
     """A vote file or array cannot be read as teachers' votes."""
 
 
+class DataError(InputError):
+    """Data, or a data set's file, is missing, damaged or not what was expected."""
+
+
+class StoreError(InputError):
+    """A store of teachers is missing, damaged or not the one that was expected."""
+
+
 class SecretError(TerrineError, TypeError):
     """Code tried to use a secret value as if it were public."""
 
 
 class MissingDependencyError(TerrineError, ImportError):
     """An optional package is not installed; the message says how to install it."""
+
+
+class WorkerError(TerrineError):
+    """A worker process died too often on one task; the message names the task's index."""
 
 
 class PlanError(TerrineError):

@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 from scipy.special import log_ndtr, ndtri_exp
 
 from terrine import _validate
@@ -91,6 +90,8 @@ def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int
 
     [PATE18, Alg. 3] [PATE18, Cond. C5] [PATE18, Cond. C6]
     """
+    from scipy.interpolate import CubicSpline  # slow to import, and few need it
+
     log_cost = partial(theorems.log_rdp_gnmax, sigma=sigma, order=order)
     upper = partial(theorems.log_upper, sigma=sigma, n_classes=n_classes)
     lower = partial(theorems.log_lower, sigma=sigma, n_classes=n_classes)

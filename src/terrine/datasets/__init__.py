@@ -1,1 +1,36 @@
-"""Data for demonstrations, tests and experiments."""
+"""Data for demonstrations, tests and experiments, and a user's own: `load`, `read_private`, `read_public`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from terrine.datasets.data import DataSet, PrivateData, PublicData
+
+if TYPE_CHECKING:
+    from terrine.datasets.catalog import NAMES, describe, load, prepare
+    from terrine.datasets.readers import read_private, read_public
+
+__all__ = [
+    "NAMES",
+    "DataSet",
+    "PrivateData",
+    "PublicData",
+    "describe",
+    "load",
+    "prepare",
+    "read_private",
+    "read_public",
+]
+
+# Loaded when first asked for: importing terrine stays fast.
+_LATER = {
+    **dict.fromkeys(("NAMES", "describe", "load", "prepare"), "catalog"),
+    **dict.fromkeys(("read_private", "read_public"), "readers"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"terrine.datasets.{_LATER[name]}"), name)

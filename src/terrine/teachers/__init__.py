@@ -1,0 +1,8 @@
+"""Teachers: models trained each on its own share of the private data. They vote; they do not predict."""
+
+from terrine.teachers.ensemble import TeacherEnsemble, fit_teachers, poll_teachers
+from terrine.teachers.estimators import SklearnTeacher
+from terrine.teachers.nets import ConvTeacher
+from terrine.teachers.stacked import ConvRecipe
+
+__all__ = ["ConvRecipe", "ConvTeacher", "SklearnTeacher", "TeacherEnsemble", "fit_teachers", "poll_teachers"]

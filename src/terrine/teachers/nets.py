@@ -1,0 +1,88 @@
+"""Teachers that are convolutional nets: on a GPU a chunk of them is one batched model, on a CPU the same code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.errors import MissingDependencyError, StoreError
+from terrine.teachers.stacked import ConvRecipe, Shares, fit_stacked, predict_stacked, torch_or_say
+
+_NAMES = ("conv1", "bias1", "conv2", "bias2", "dense", "bias3", "scores", "bias4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTeacher:
+    """The two-convolution net of `ConvRecipe` on uint8 images.
+
+    Attributes:
+        recipe: architecture and training, public.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        chunk: teachers trained as one model; memory grows with it.
+    """
+
+    recipe: ConvRecipe = field(default_factory=ConvRecipe)
+    device: str = "auto"
+    chunk: int = 250
+    suffix = ".safetensors"
+
+    def fit(
+        self,
+        shares: Shares,
+        *,
+        ids: Sequence[int],
+        n_classes: int,
+        seed: int,
+        progress: Callable[[float], object] | None = None,
+    ) -> dict[str, NDArray[np.float32]]:
+        """Weights of the whole chunk, the teachers on the first axis."""
+        parameters = fit_stacked(
+            shares,
+            recipe=self.recipe,
+            ids=ids,
+            n_classes=n_classes,
+            seed=seed,
+            device=self._device(),
+            progress=progress,
+        )
+        present = np.array([len(y) > 0 for _, y in shares], dtype=np.float32)
+        weights = {name: p.float().cpu().numpy() for name, p in zip(_NAMES, parameters, strict=True)}
+        return weights | {"present": present}
+
+    def predict(self, models: dict[str, NDArray[np.float32]], X: NDArray[Any]) -> NDArray[np.int16]:
+        """(n_models, n_rows) class indices; an empty share votes for class 0."""
+        torch = torch_or_say()
+        parameters = [torch.from_numpy(models[name]).to(self._device()) for name in _NAMES]
+        votes = predict_stacked(parameters, X, recipe=self.recipe)
+        return (votes * (models["present"] > 0)[:, None]).astype(np.int16)
+
+    def dumps(self, models: dict[str, NDArray[np.float32]]) -> bytes:
+        return bytes(_safetensors().save(models))
+
+    def loads(self, data: bytes) -> dict[str, NDArray[np.float32]]:
+        try:
+            models: dict[str, NDArray[np.float32]] = _safetensors().load(data)
+        except Exception:  # safetensors raises its own type for whatever is wrong
+            raise StoreError("Expected a safetensors file of weights, got one that cannot be read.") from None
+        if set(models) != {*_NAMES, "present"}:
+            raise StoreError("Expected the weights of two-convolution nets, got others.")
+        return models
+
+    def _device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch_or_say().cuda.is_available() else "cpu"
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected safetensors to keep nets, got no such package; install it with: pip install 'terrine[torch]'"
+        ) from None
+    return safetensors.numpy

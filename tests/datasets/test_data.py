@@ -1,0 +1,114 @@
+"""Private data is validated, read-only, silent, and never copied into memory."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from terrine.datasets import DataSet, PrivateData, PublicData
+from terrine.errors import DataError
+
+X = np.array([[0.25, 77.125], [1.5, -3.0], [2.5, 9.0]])
+Y = [2, 0, 1]
+
+
+def make_set(**changes):
+    fields = {
+        "name": "toy",
+        "private": PrivateData(X, Y),
+        "public": PublicData(X),
+        "public_y": Y,
+        "test_X": X,
+        "test_y": Y,
+        "classes": ("a", "b", "c"),
+    }
+    return DataSet(**fields | changes)
+
+
+@pytest.mark.parametrize("unit", [None, ["ann", "bob", "ann"], [7, 7, 8], np.array(["x", "y", "z"], dtype=object)])
+def test_what_is_printed_holds_no_value(unit):
+    data = PrivateData(X, Y, unit=unit)
+    holders = [data, make_set(private=data), [data], {"data": data}]
+    for text in [f(thing) for thing in holders for f in (repr, str, "{}".format)]:
+        assert not any(secret in text for secret in ("77.125", "0.25", "ann", "bob", "array", "[[", "'x'"))
+    units = "no units" if unit is None else "with units"
+    assert repr(data) == f"<PrivateData: 3 rows of (2,) float64, {units}; values are secret>"
+    assert repr(make_set()) == "<DataSet toy: 3 private, 3 public, 3 test rows of (2,) float64, 3 classes>"
+
+
+def test_it_survives_pickling_and_taking_rows():
+    data = PrivateData(X, Y, unit=["ann", "bob", "cid"])
+    again = pickle.loads(pickle.dumps(data))
+    np.testing.assert_array_equal(again.X, X)
+    np.testing.assert_array_equal(again.unit, data.unit)
+    some = data.take([2, 0])
+    assert len(some) == 2
+    np.testing.assert_array_equal(some.X, X[[2, 0]])
+    assert some.y.tolist() == [1, 2]
+    assert some.unit.tolist() == ["cid", "ann"]
+
+
+def test_arrays_are_kept_and_cannot_be_written_through():
+    data = PrivateData(X, Y, unit=[1, 2, 3])
+    assert np.shares_memory(data.X, X)
+    for array in (data.X, data.y, data.unit):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    X[0, 0] = X[0, 0]  # the user's own array stays writeable
+    with pytest.raises(AttributeError):
+        data.X = X
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_memmap_stays_one(tmp_path, dtype):
+    np.save(tmp_path / "X.npy", np.zeros((50, 4), dtype=dtype))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    for data in (PrivateData(mapped, np.zeros(50, int)), PublicData(mapped)):
+        assert isinstance(data.X, np.memmap)
+        assert np.shares_memory(data.X, mapped)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "unit", "message"),
+    [
+        ([1.0, 2.0], [0, 1], None, r"rows on the first of at least 2 axes, got shape \(2,\)"),
+        ([[1.0], [2.0, 3.0]], [0, 1], None, "rectangular array"),
+        (np.zeros((0, 2)), [], None, "at least one row"),
+        ([["a"], ["b"]], [0, 1], None, "numbers, got dtype"),
+        ([[1.0], [np.nan]], [0, 1], None, "nan or inf. in row 1"),
+        ([[1.0], [2.0]], [0], None, r"y of shape \(2,\)"),
+        ([[1.0], [2.0]], [0, -1], None, "something else in row 1"),
+        ([[1.0], [2.0]], [0.5, 1], None, "something else in row 0"),
+        ([[1.0], [2.0]], [0, np.nan], None, "something else in row 1"),
+        ([[1.0], [2.0]], ["a", "b"], None, "got dtype"),
+        ([[1.0], [2.0]], [0, 1], ["a"], r"unit of shape \(2,\)"),
+        ([[1.0], [2.0]], [0, 1], ["a", ""], "empty one in row 1"),
+        ([[1.0], [2.0]], [0, 1], ["a", None], "something else in row 1"),
+        ([[1.0], [2.0]], [0, 1], np.array([None, "a"]), "something else in row 0"),
+        ([[1.0], [2.0]], [0, 1], np.array([3, "a"], dtype=object), "something else in row 1"),
+        ([[1.0], [2.0]], [0, 1], np.array([1, 2**70], dtype=object), "something else in row 1"),
+        ([[1.0], [2.0]], [0, 1], [0.5, 1.5], "whole numbers or strings"),
+        ([[1.0], [2.0]], [0, 1], np.array([1, 2**64 - 1], dtype=np.uint64), "below 2\\^63, got a larger one in row 1"),
+    ],
+)
+def test_bad_data_is_refused_by_row(X, y, unit, message):
+    with pytest.raises(DataError, match=message):
+        PrivateData(X, y, unit=unit)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": ("a", "b")}, "class indices from 0 to 1, got something else in row 0"),
+        ({"classes": "abc"}, "list of names"),
+        ({"classes": ("a", "a", "b")}, "different names"),
+        ({"public": PublicData(X[:, :1])}, "public rows of the private rows' shape"),
+        ({"test_X": X[:, :1]}, "test rows of the private rows' shape"),
+        ({"test_y": [0, 1]}, r"test_y of shape \(3,\)"),
+    ],
+)
+def test_a_set_that_does_not_fit_together_is_refused(changes, message):
+    with pytest.raises(DataError, match=message):
+        make_set(**changes)

@@ -23,6 +23,7 @@ from terrine.votes import Votes
 STEP = 0.1  # of both grids, in standard deviations
 DEEPEST = 15.0  # gaps above so many standard deviations count as that
 EDGE = 9.0  # a standard normal is beyond it with chance 1e-19
+TILT = 15.0  # (order - 1)/sigma: above it no table is made; it would be large, and moments leave the range of a float
 ROUNDING = 1e-6  # outward, far above the error of a float
 
 
@@ -78,7 +79,7 @@ def _gap_costs(sigma: float, order: float, n_classes: int, n_teachers: int, step
             by_gap[1::2] = by_gap[:-1:2]
         else:
             by_gap[0], by_gap[2::2] = by_gap[1], by_gap[1:-1:2]
-    elif (order - 1) * worst < 600:  # else moments leave the range of a float, and the worst case stands
+    elif (order - 1) * worst < 600 and (order - 1) / sigma < TILT:  # else the worst case stands
         votes = max(1, int(step * sigma))  # between grid points
         log_costs = np.log(_costs_on_grid(sigma, order, n_classes, n_teachers, step, votes, worst))
         if votes > 1:
@@ -102,12 +103,12 @@ def _costs_on_grid(
     # C, the largest noisy count of the other losers, in units of sigma above the winner's count: at most that of m - 2
     # classes at the gap. Given C the excess is at most the largest at distances of -C and above, for gaps as large.
     c = -u[::-1]
-    law = np.exp((n_classes - 2) * log_ndtr(c[:, None] + gaps))
+    beyond = -np.expm1((n_classes - 2) * log_ndtr(c[:, None] + gaps))
     excess = np.zeros(gaps.size)
     for table in (from_top, to_top):
         upto = np.maximum.accumulate(table[::-1], axis=0)
         upto = np.maximum.accumulate(upto[:, ::-1], axis=1)[:, ::-1]
-        excess = np.maximum(excess, _mean(upto, law) + most * (1 - law[-1]))
+        excess = np.maximum(excess, _mean(upto, beyond) + (most - upto[-1]) * beyond[-1])
     # Moves between losers: both are at least the gap below the winner, whose noise is Z.
     below = np.maximum.accumulate(np.maximum(from_top, to_top).max(axis=1))
     z = np.arange(-EDGE, EDGE + step, step)
@@ -127,7 +128,10 @@ def _outcomes(sigma: float, n_teachers: int, step: float, votes: int, edge: floa
 
     First for the move from the higher class to the lower, before and after it; then for the opposite move.
     """
-    furthest = min(n_teachers, math.ceil(DEEPEST * sigma))
+    # Moments of high order are largest at gaps of about edge - EDGE
+    furthest = min(n_teachers, math.ceil((DEEPEST + edge - EDGE) * sigma))
+    if votes > 1:
+        furthest = max(furthest, 3 * votes)  # with fewer grid points there are no bends
     gaps = np.arange(0, furthest + votes, votes) / sigma
     u = np.arange(-edge, gaps[-1] + edge, step)
     high, low, s = u[:, None], u[:, None] - gaps, 1 / sigma
@@ -146,14 +150,15 @@ def _bend(values: Array, axis: int) -> Array:
     return result
 
 
-def _mean(rising: Array, law: Array) -> Array:
-    """Upper bound on the mean, by columns, of a rising function under a law given by its distribution function.
+def _mean(rising: Array, beyond: Array) -> Array:
+    """Upper bound on the mean, by columns, of a rising function under a law given by its tail, P(C > c).
 
-    The trapezoid rule, with what the function can rise above its chord, and the distribution function fall below its.
+    The first value and every rise times the tail where it happens: the trapezoid rule, with what the function can rise
+    above its chord, and the tail above its. By tails, as a distribution function near 1 has no digits left.
     """
-    above, below = (np.maximum(b[1:], b[:-1]) for b in (_bend(rising, 0), _bend(law, 0)))
-    middle = (rising[1:] + rising[:-1]) / 2 + above
-    result: Array = (middle * np.diff(law, axis=0) + np.diff(rising, axis=0) * below).sum(axis=0) + rising[0] * law[0]
+    above, more = (np.maximum(b[1:], b[:-1]) for b in (_bend(rising, 0), _bend(beyond, 0)))
+    tail = (beyond[1:] + beyond[:-1]) / 2 + more
+    result: Array = (np.diff(rising, axis=0) * tail - above * np.diff(beyond, axis=0)).sum(axis=0) + rising[0]
     return result
 
 

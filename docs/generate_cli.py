@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ("analyze", "plan", "demo")
+COMMANDS = ("analyze", "plan", "data", "demo")
 PAGE = Path(__file__).parent / "cli.md"
 
 

@@ -28,12 +28,14 @@ from terrine.accounting.planning import PlanAccountant, evaluate, plan, rule_of_
 from terrine.accounting.release import tested_guarantee
 from terrine.accounting.routes import plan_tested
 from terrine.analysis import analyze_votes
+from terrine.datasets import prepare
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning, TerrineError, TerrineWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
-from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
+from terrine.report.tables import plan_row, print_analysis, print_data_set, print_plan, print_route, route_row
 from terrine.votes import Votes
 
+DataName = Literal["mnist", "svhn", "adult", "glyph", "small-glyph", "blobs"]
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
@@ -276,6 +278,28 @@ def plan_command(
                 f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
                 f"--test-order {tested.order:.5g} --test-share {tested.share:g}"
             )
+
+
+@app.command("data")
+def data_command(
+    name: Annotated[DataName, typer.Argument(metavar="NAME", help="mnist, svhn, adult, glyph, small-glyph or blobs.")],
+    as_json: Json = False,
+) -> None:
+    """Fetch a data set where it is missing, check it, and say what it is."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        facts = prepare(name, progress=progress)
+    if as_json:
+        _print_json(facts)
+    else:
+        print_data_set(facts)
 
 
 @app.command()

@@ -90,6 +90,25 @@ def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:
     Console().print(table)
 
 
+def print_data_set(facts: dict[str, Any]) -> None:
+    """What `terrine.datasets.describe` says."""
+    table = Table(title=f"Data set {facts['name']}", title_style="bold")
+    table.show_header = False
+    table.add_column()
+    table.add_column()
+    for split, size in facts["sizes"].items():
+        table.add_row(f"{split} rows", f"{size:,}")
+    table.add_row("a row", facts["row"])
+    table.add_row(
+        "classes",
+        f"{facts['n_classes']}: {escape(', '.join(facts['classes'][:12]))}{'' if facts['n_classes'] <= 12 else ', …'}",
+    )
+    table.add_row("licence", facts["licence"])
+    for file in facts["files"]:
+        table.add_row("file", escape(f"{file['path'] or file['file']}{'' if file['sha256_ok'] else ' (missing)'}"))
+    Console().print(table)
+
+
 def print_route(tested: TestedPlan | None, proposal: Plan) -> None:
     """Whether a tested release would be expected to pay."""
     console = Console()

@@ -94,7 +94,7 @@ def supremum_argmax(*, sigma: float, orders: Array) -> Array:
         middle, half = points
         before = log_outcomes(middle + half, middle - half)
         after = log_outcomes(middle + half - shift, middle - half + shift)
-        return renyi(before, after, order)
+        return renyi(before, after, order=order)
 
     def box(tilt: float) -> tuple[Array, Array]:
         # Seen over sigma 1-500 and orders to 500: the maximum lies where both laws are spread out,
@@ -113,7 +113,7 @@ def supremum_check(*, sigma: float, orders: Array) -> Array:
 
     def divergence(points: tuple[Array, ...], order: Array) -> Array:
         (u,) = points
-        return renyi((log_ndtr(u), log_ndtr(-u)), (log_ndtr(u - shift), log_ndtr(shift - u)), order)
+        return renyi((log_ndtr(u), log_ndtr(-u)), (log_ndtr(u - shift), log_ndtr(shift - u)), order=order)
 
     def box(tilt: float) -> tuple[Array]:
         return (np.arange(-(1.5 * tilt + 4.0), 4.0, 0.1),)
@@ -197,7 +197,7 @@ def _log_wins(x: Array, y: Array) -> Array:
     return result
 
 
-def renyi(log_p: tuple[Array, ...], log_q: tuple[Array, ...], order: Array) -> Array:
+def renyi(log_p: tuple[Array, ...], log_q: tuple[Array, ...], *, order: Array) -> Array:
     """D_order(P‖Q) = log(1 + Σ pᵢ(rᵢᶜ − 1 − c(rᵢ − 1)))/(order − 1), r = q/p, c = 1 − order; all terms ≥ 0."""
     c = 1 - order
     log_excess = np.asarray(-np.inf)

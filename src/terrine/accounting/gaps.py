@@ -98,7 +98,7 @@ def _costs_on_grid(
     gaps, u, outcomes = _outcomes(sigma, n_teachers, step, votes, EDGE + 4 * math.ceil(tilt / 2))
     most = math.expm1((order - 1) * worst)  # the excess e^((order-1)D) - 1 is never above it
     with np.errstate(over="ignore"):
-        tables = [np.minimum(np.expm1((order - 1) * renyi(*pair, np.array(order))), most) for pair in outcomes]
+        tables = [np.minimum(np.expm1((order - 1) * renyi(*pair, order=np.array(order))), most) for pair in outcomes]
     from_top, to_top = (np.minimum(t + _bend(t, 0) + (_bend(t, 1) if votes > 1 else 0.0), most) for t in tables)
     # C, the largest noisy count of the other losers, in units of sigma above the winner's count: at most that of m - 2
     # classes at the gap. Given C the excess is at most the largest at distances of -C and above, for gaps as large.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,22 +12,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
-from terrine.datasets.data import PrivateData, PublicData, class_names
-from terrine.errors import InputError, SecretError
+from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
+from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partition import Partition, Shares
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.nets import ConvTeacher
-from terrine.teachers.store import Store
+from terrine.teachers.store import DATA, Store
 from terrine.votes import Votes
 
 Teacher = SklearnTeacher | ConvTeacher
 Progress = Callable[[float], object]
 
 _BLOCK = 20_000  # public rows that a worker predicts at a time
+_HASHED_AT_ONCE = 1 << 25
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Work:
     """What every worker needs: how to teach, and the rows, sorted by teacher."""
 
@@ -39,7 +40,7 @@ class _Work:
     queries: NDArray[Any] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Rows:
     """Shares of arrays in memory."""
 
@@ -74,24 +75,24 @@ def fit_teachers(
         store: a folder to keep the teachers in; a rerun trains only what is missing there.
         progress: called with the share of the teachers that are done.
     """
-    names = class_names(classes)
+    names = _classes(classes)
     seed = _validate.integer("seed", seed, at_least=0)
     kept = None if store is None else Store(Path(store))
-    work = _Work(teacher, _rows_of(data, partition, len(names)), len(names), seed, kept)
+    rows = _rows_of(data, partition, len(names))
+    shape = rows.share(0)[0].shape[1:]
+    work = _Work(teacher, rows, len(names), seed, kept)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     if kept is not None:
         kept.open(
             {
-                "teacher": repr(teacher),
+                **teacher.settings(),
                 "n_teachers": partition.n_teachers,
-                "n_classes": len(names),
-                "classes": list(names),
+                "classes": names,
+                "row_shape": shape,
                 "chunk": teacher.chunk,
                 "seed": seed,
                 "relation": partition.relation,
-                "rows": hashlib.sha256(
-                    partition.assignment.tobytes()
-                ).hexdigest(),  # teachers of other shares are refused
+                DATA: _fingerprint(data, partition),
             }
         )
     missing = [chunk for chunk in chunks if kept is None or not kept.has(chunk, teacher.suffix)]
@@ -106,6 +107,7 @@ def fit_teachers(
     return TeacherEnsemble(
         teacher=teacher,
         classes=names,
+        row_shape=shape,
         n_teachers=partition.n_teachers,
         relation=partition.relation,
         _store=kept,
@@ -125,15 +127,10 @@ def poll_teachers(
     progress: Progress | None = None,
 ) -> Votes:
     """Train and vote, chunk by chunk, keeping no teacher: votes are enough for everything but a service."""
-    names = class_names(classes)
-    work = _Work(
-        teacher,
-        _rows_of(data, partition, len(names)),
-        len(names),
-        _validate.integer("seed", seed, at_least=0),
-        None,
-        _queries(public),
-    )
+    names = _classes(classes)
+    seed = _validate.integer("seed", seed, at_least=0)
+    rows = _rows_of(data, partition, len(names))
+    work = _Work(teacher, rows, len(names), seed, None, _queries(public, rows.share(0)[0].shape[1:]))
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
     return _tally((executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told), work)
@@ -145,6 +142,7 @@ class TeacherEnsemble:
 
     teacher: Teacher
     classes: tuple[str, ...]
+    row_shape: tuple[int, ...]
     n_teachers: int
     relation: str
     _store: Store | None
@@ -154,25 +152,31 @@ class TeacherEnsemble:
     def load(cls, store: str | Path, teacher: Teacher) -> TeacherEnsemble:
         """The teachers of a finished store, with the teacher they were trained by; every file is verified."""
         kept = Store(Path(store))
+        kept.expect(teacher.settings())
         settings = kept.settings()
-        kept.open({**{k: v for k, v in settings.items() if k != "schema"}, "teacher": repr(teacher)})
-        for chunk in _chunks(settings["n_teachers"], settings["chunk"]):
+        try:
+            teacher = replace(teacher, chunk=settings["chunk"])
+            ensemble = cls(
+                teacher=teacher,
+                classes=class_names(settings["classes"]),
+                row_shape=tuple(settings["row_shape"]),
+                n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
+                relation=settings["relation"],
+                _store=kept,
+                _models=None,
+            )
+        except (KeyError, TypeError, InputError):
+            raise StoreError(f"Expected a manifest of teachers, got a damaged one in {kept.folder}.") from None
+        for chunk in _chunks(ensemble.n_teachers, teacher.chunk):
             kept.load(chunk, teacher.suffix)
-        return cls(
-            teacher=teacher,
-            classes=tuple(settings["classes"]),
-            n_teachers=settings["n_teachers"],
-            relation=settings["relation"],
-            _store=kept,
-            _models=None,
-        )
+        return ensemble
 
     def vote(
         self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
     ) -> Votes:
         """How many teachers choose each class on each row. Secret."""
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
-        work = _Work(self.teacher, None, len(self.classes), 0, self._store, _queries(X))
+        work = _Work(self.teacher, None, len(self.classes), 0, self._store, _queries(X, self.row_shape))
         tasks = [(chunk, None if self._models is None else self._models[chunk]) for chunk in chunks]
         told = None if progress is None else lambda done: progress(done / len(chunks))
         return _tally((executor or Serial()).map(_vote, tasks, shared=work, progress=told), work)
@@ -188,8 +192,23 @@ def _chunks(n_teachers: int, size: int) -> list[tuple[int, ...]]:
     return [tuple(range(start, min(start + size, n_teachers))) for start in range(0, n_teachers, size)]
 
 
+def _classes(classes: Sequence[object]) -> tuple[str, ...]:
+    names = class_names(classes)
+    if len(names) > np.iinfo(np.int16).max:
+        raise InputError(f"Expected at most {np.iinfo(np.int16).max} classes, got {len(names)}.")
+    return names
+
+
 def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -> _Rows | Shares:
+    """The rows by teacher, after a look at all labels: what is wrong with them is said before anyone is taught."""
     if isinstance(data, Shares):
+        if data.n_teachers != partition.n_teachers:
+            raise InputError(f"Expected shares of {partition.n_teachers} teachers, got {data.n_teachers}.")
+        for k, size in enumerate(np.diff(partition.offsets)):
+            labels = data.share(k)[1]
+            if len(labels) != size:
+                raise InputError("Expected the shares of this partition, got those of another.")
+            class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes)
         return data
     if not isinstance(data, PrivateData):
         raise InputError(f"Expected PrivateData or Shares, got {type(data).__name__}.")
@@ -200,10 +219,23 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
     return _Rows(data.X, data.y, partition.order, partition.offsets)
 
 
-def _queries(X: PublicData | ArrayLike) -> NDArray[Any]:
-    rows = np.asarray(X.X if isinstance(X, PublicData) else X)
-    if rows.ndim < 2 or not len(rows):
-        raise InputError(f"Expected at least one row to vote on, as (n_rows, ...), got shape {rows.shape}.")
+def _fingerprint(data: PrivateData | Shares, partition: Partition) -> str:
+    """Of rows, labels and shares: teachers of others are refused."""
+    if isinstance(data, Shares):
+        return str(data.fingerprint)
+    digest = hashlib.sha256(partition.assignment.tobytes())
+    for array in (data.X, data.y):
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        step = max(1, _HASHED_AT_ONCE // array[:1].nbytes)
+        for start in range(0, len(array), step):
+            digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
+    return digest.hexdigest()
+
+
+def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[Any]:
+    rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+    if rows.shape[1:] != row_shape:
+        raise InputError(f"Expected rows of shape {row_shape}, as the teachers', got {rows.shape[1:]}.")
     return rows
 
 

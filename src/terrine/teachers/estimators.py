@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine import _validate
 from terrine.errors import InputError, MissingDependencyError, StoreError
 
-# Compiled parts of scikit-learn's estimators that skops does not list by itself
-_COMPILED = (
+# Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers
+_PARTS = (
     "sklearn.tree._tree.Tree",
     "sklearn._loss.",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.neighbors._kd_tree.",
     "sklearn.neighbors._ball_tree.",
     "sklearn.metrics._dist_metrics.",
+    "sklearn.neural_network._stochastic_optimizers.",
 )
 
 Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
@@ -39,10 +44,17 @@ class SklearnTeacher:
     suffix = ".skops"
 
     def __post_init__(self) -> None:
-        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
-            raise InputError(
-                f"Expected a scikit-learn classifier with fit and predict, got {type(self.estimator).__name__}."
-            )
+        from sklearn.base import BaseEstimator, is_classifier
+
+        if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
+            raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+        _validate.integer("chunk", self.chunk, at_least=1)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides what a teacher becomes, for a store's manifest; seeds are its own."""
+        values = self.estimator.get_params(deep=True).items()
+        seeded = {f"estimator.{name}": _named(value) for name, value in values if not _is_seed(name)}
+        return {"teacher": type(self).__name__, "estimator": type(self.estimator).__name__, **seeded}
 
     def fit(
         self,
@@ -64,7 +76,7 @@ class SklearnTeacher:
                 continue
             model = clone(self.estimator)
             state = int(np.random.SeedSequence([seed, int(k)]).generate_state(1)[0])
-            seeds = {name: state for name in model.get_params() if name.split("__")[-1] == "random_state"}
+            seeds = {name: state for name in model.get_params() if _is_seed(name)}
             models.append(model.set_params(**seeds).fit(_flat(X), y))
         return models
 
@@ -79,22 +91,42 @@ class SklearnTeacher:
         ).astype(np.int16)
 
     def dumps(self, models: list[Any]) -> bytes:
-        return bytes(_skops().dumps(models))
+        """Refuses at once what `loads` would refuse later."""
+        data = bytes(_skops().dumps(models))
+        _trusted(data)
+        return data
 
     def loads(self, data: bytes) -> list[Any]:
         """Refuses whatever is not on skops' list of trusted types: nothing in the file is executed."""
-        skops = _skops()
         try:
-            unknown = skops.get_untrusted_types(data=data)
-            foreign = [name for name in unknown if not name.startswith(_COMPILED)]
-            if foreign:
-                raise StoreError(f"Expected scikit-learn models, got types that are not trusted: {foreign[:3]}.")
-            models: list[Any] = skops.loads(data, trusted=unknown)
+            models: list[Any] = _skops().loads(data, trusted=_trusted(data))
         except StoreError:
             raise
         except Exception:  # skops and zipfile raise many types for damaged files
             raise StoreError("Expected a skops file of models, got one that cannot be read.") from None
         return models
+
+
+def _trusted(data: bytes) -> list[str]:
+    """The types in a skops file that are on our list and not on skops' own; others are refused by name."""
+    found: list[str] = _skops().get_untrusted_types(data=data)
+    foreign = [name for name in found if not name.startswith(_PARTS)]
+    if foreign:
+        raise StoreError(f"Expected scikit-learn models, got types that are not trusted: {foreign[:3]}.")
+    return found
+
+
+def _is_seed(name: str) -> bool:
+    return name.split("__")[-1] == "random_state"
+
+
+def _named(value: Any) -> Any:
+    """A parameter's value in plain words, the same in every process; what is inside an estimator has its own name."""
+    if isinstance(value, (list, tuple)):
+        return [_named(item) for item in value]
+    if hasattr(value, "get_params"):
+        return type(value).__name__
+    return getattr(value, "__qualname__", None) or repr(value)
 
 
 def _flat(X: NDArray[Any]) -> NDArray[Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine import _validate
 from terrine.errors import MissingDependencyError, StoreError
 from terrine.teachers.stacked import ConvRecipe, Shares, fit_stacked, predict_stacked, torch_or_say
 
 _NAMES = ("conv1", "bias1", "conv2", "bias2", "dense", "bias3", "scores", "bias4")
+_FIXED = "fixed"  # (teachers,) the class that an empty or one-class share votes for, else -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +24,23 @@ class ConvTeacher:
     Attributes:
         recipe: architecture and training, public.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
-        chunk: teachers trained as one model; memory grows with it.
+        chunk: teachers trained as one model; memory grows with it. On a CPU a small one feeds all workers.
+
+    A share without records votes for class 0, a share of one class for that class.
     """
 
     recipe: ConvRecipe = field(default_factory=ConvRecipe)
     device: str = "auto"
     chunk: int = 250
     suffix = ".safetensors"
+
+    def __post_init__(self) -> None:
+        _validate.integer("chunk", self.chunk, at_least=1)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides what a teacher becomes, for a store's manifest."""
+        recipe = {f"recipe.{name}": value for name, value in asdict(self.recipe).items()}
+        return {"teacher": type(self).__name__, **recipe}
 
     def fit(
         self,
@@ -49,16 +61,16 @@ class ConvTeacher:
             device=self._device(),
             progress=progress,
         )
-        present = np.array([len(y) > 0 for _, y in shares], dtype=np.float32)
         weights = {name: p.float().cpu().numpy() for name, p in zip(_NAMES, parameters, strict=True)}
-        return weights | {"present": present}
+        return weights | {_FIXED: np.array([_fixed_vote(y) for _, y in shares], dtype=np.float32)}
 
     def predict(self, models: dict[str, NDArray[np.float32]], X: NDArray[Any]) -> NDArray[np.int16]:
-        """(n_models, n_rows) class indices; an empty share votes for class 0."""
+        """(n_models, n_rows) class indices."""
         torch = torch_or_say()
         parameters = [torch.from_numpy(models[name]).to(self._device()) for name in _NAMES]
         votes = predict_stacked(parameters, X, recipe=self.recipe)
-        return (votes * (models["present"] > 0)[:, None]).astype(np.int16)
+        fixed = models[_FIXED][:, None]
+        return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
     def dumps(self, models: dict[str, NDArray[np.float32]]) -> bytes:
         return bytes(_safetensors().save(models))
@@ -68,7 +80,7 @@ class ConvTeacher:
             models: dict[str, NDArray[np.float32]] = _safetensors().load(data)
         except Exception:  # safetensors raises its own type for whatever is wrong
             raise StoreError("Expected a safetensors file of weights, got one that cannot be read.") from None
-        if set(models) != {*_NAMES, "present"}:
+        if set(models) != {*_NAMES, _FIXED}:
             raise StoreError("Expected the weights of two-convolution nets, got others.")
         return models
 
@@ -76,6 +88,11 @@ class ConvTeacher:
         if self.device != "auto":
             return self.device
         return "cuda" if torch_or_say().cuda.is_available() else "cpu"
+
+
+def _fixed_vote(y: NDArray[np.int64]) -> int:
+    present = np.unique(y)
+    return -1 if present.size > 1 else int(present[0]) if present.size else 0
 
 
 def _safetensors() -> Any:

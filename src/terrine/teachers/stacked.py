@@ -33,6 +33,7 @@ class ConvRecipe:
         learning_rate: at its top; it rises over a tenth of the steps and falls to 0 as a cosine.
         rotate, zoom, shear, shift: largest random distortions: degrees, share, share, pixels.
         dropout: share of hidden units left out.
+        smoothing: share of the label spread over all classes.
         views: predictions are averaged over so many fixed distortions of an input (1: the input itself).
     """
 
@@ -53,9 +54,15 @@ class ConvRecipe:
     def __post_init__(self) -> None:
         for name in ("hidden", "steps", "batch", "views"):
             _validate.integer(name, getattr(self, name), at_least=1)
+        if len(self.channels) != 2 or not all(isinstance(n, int) and n >= 1 for n in self.channels):
+            raise InputError(f"Expected channels as two whole numbers of at least 1, got channels={self.channels}.")
         _validate.positive("learning_rate", self.learning_rate)
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"Expected 0 <= dropout < 1, got dropout={self.dropout}.")
+        for name in ("weight_decay", "rotate", "zoom", "shear", "shift", "dropout", "smoothing"):
+            if _validate.number(name, getattr(self, name)) < 0:
+                raise InputError(f"Expected {name} of at least 0, got {name}={getattr(self, name)}.")
+        for name in ("zoom", "dropout", "smoothing"):
+            if getattr(self, name) >= 1:
+                raise InputError(f"Expected {name} below 1, got {name}={getattr(self, name)}.")
 
 
 def fit_stacked(
@@ -72,7 +79,7 @@ def fit_stacked(
 
     Args:
         shares: of each teacher, images (n, height, width[, channels]) uint8 and labels (n,) below ``n_classes``; sizes
-            may differ, and a share may be empty (its net stays as it was drawn).
+            may differ, and a share may be empty (its net learns from one blank record).
         ids: of each teacher; with ``seed`` they decide all randomness.
 
     Returns:
@@ -99,13 +106,13 @@ def fit_stacked(
             group["lr"] = torch.tensor(rate) if device != "cpu" else rate
         # Columns of uniform numbers: which record, how it is distorted; a block for dropout
         draw = uniform(keys, step, recipe.batch * 7).view(len(keys), recipe.batch, 7)
-        which = offsets[:, None] + (draw[..., 0] * sizes[:, None]).long().clamp(max=(sizes - 1).clamp(min=0)[:, None])
+        which = offsets[:, None] + (draw[..., 0] * sizes[:, None]).long().clamp(max=sizes[:, None] - 1)
         x = _distort(images[which.flatten()], draw[..., 1:].flatten(0, 1), recipe)
         x = x.view(len(keys), recipe.batch, height, width, depth)
         kept = uniform(keys, recipe.steps + step, recipe.batch * recipe.hidden) >= recipe.dropout
         mask = kept.view(len(keys), recipe.batch, recipe.hidden) / (1 - recipe.dropout)
         optimiser.zero_grad(set_to_none=True)
-        loss(x, labels[which], mask, (sizes > 0).float(), parameters, recipe.smoothing).backward()
+        loss(x, labels[which], mask, parameters, recipe.smoothing).backward()
         optimiser.step()
         if progress is not None and step % 25 == 0:
             progress(step / recipe.steps)
@@ -134,8 +141,8 @@ def predict_stacked(
                 if view == 0:
                     seen = x.float() / 255
                 else:
-                    draw = uniform(teacher_keys(0, [view], device), start, batch * 6).view(batch, 6)
-                    seen = _distort(x, 0.5 + (draw - 0.5) * 0.5, recipe)
+                    draw = uniform(teacher_keys(0, [view], device), 0, 6)  # the same wherever the image stands
+                    seen = _distort(x, (0.5 + (draw - 0.5) * 0.5).expand(batch, 6), recipe)
                 total = total + forward(seen.expand(n_teachers, *seen.shape), None, parameters).log_softmax(-1)
             result[:, start : start + n] = total[:, :n].argmax(-1).cpu().numpy()
     return result
@@ -189,13 +196,16 @@ def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
 def _on_device(shares: Shares, device: str) -> tuple[Any, Any, Any, Any]:
     """All records one after the other, and where each teacher's begin."""
     torch = torch_or_say()
-    images = np.concatenate([_as_images(x) for x, _ in shares])
-    labels = np.concatenate([np.asarray(y, dtype=np.int64) for _, y in shares])
-    sizes = np.array([len(y) for _, y in shares], dtype=np.int64)
-    if images.shape[0] == 0:
-        raise InputError("Expected at least one record in a chunk of shares, got none.")
-    offsets = np.minimum(np.cumsum(sizes) - sizes, images.shape[0] - 1)  # of an empty share: any record; it is not used
+    filled = [(_as_images(x), np.asarray(y, dtype=np.int64)) if len(y) else _blank(x) for x, y in shares]
+    images = np.concatenate([x for x, _ in filled])
+    labels = np.concatenate([y for _, y in filled])
+    sizes = np.array([len(y) for _, y in filled], dtype=np.int64)
+    offsets = np.cumsum(sizes) - sizes
     return tuple(torch.from_numpy(a).to(device) for a in (images, labels, offsets, sizes))
+
+
+def _blank(like: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    return np.zeros((1, *_as_images(like).shape[1:]), dtype=np.uint8), np.zeros(1, dtype=np.int64)
 
 
 def _first_weights(recipe: ConvRecipe, keys: Any, shape: tuple[int, int, int], n_classes: int) -> list[Any]:
@@ -272,11 +282,11 @@ def _forward(x: Any, mask: Any, parameters: list[Any]) -> Any:
     return torch.baddbmm(b4, h, w4).float()
 
 
-def _loss(x: Any, y: Any, mask: Any, present: Any, parameters: list[Any], smoothing: float) -> Any:
-    """Sum over teachers of each one's own mean loss: gradients do not mix. An empty share has none."""
+def _loss(x: Any, y: Any, mask: Any, parameters: list[Any], smoothing: float) -> Any:
+    """Sum over teachers of each one's own mean loss: gradients do not mix."""
     torch = torch_or_say()
     scores = _forward(x, mask, parameters)
     losses = torch.nn.functional.cross_entropy(
         scores.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=smoothing
     )
-    return (losses.view(y.shape).mean(1) * present).sum()
+    return losses.view(y.shape).mean(1).sum()

@@ -1,7 +1,8 @@
 """A folder of teachers: one file per chunk, a manifest that says what they are, and a sha256 for each.
 
-A chunk is there or it is not: its file is written under a temporary name and renamed, then its hash likewise. What a
-killed run leaves behind is whole chunks, and a rerun trains the others. Nothing in it is executed on loading.
+A chunk is there or it is not: its file is written under a temporary name and renamed, then its hash likewise, which
+also names the manifest it belongs to. What a killed run leaves behind is whole chunks, and a rerun, one program at a
+time, trains the others. Nothing in it is executed on loading.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from terrine._files import write_atomically
 from terrine.errors import StoreError
 
 SCHEMA = "terrine.teachers/1"
+DATA = "data"  # the setting that is a fingerprint of private rows: compared, never shown
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,30 @@ class Store:
         """Begin, or go on where a run with the same settings stopped.
 
         Args:
-            settings: public facts that decide what the teachers are: kind, recipe, seed, chunk, numbers.
+            settings: what decides what the teachers are: kind, recipe, seed, chunk, numbers, and `DATA`.
         """
         manifest = {"schema": SCHEMA, **settings}
-        if not self._manifest.exists():
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            text = json.dumps(manifest, indent=2, sort_keys=True).encode()
-            write_atomically(self._manifest, lambda file: file.write(text), mode=0o600)
+        if self._manifest.exists():
+            self.expect(manifest)
+            for left in self.folder.glob(".*.tmp"):  # of a run that was killed
+                left.unlink(missing_ok=True)
             return
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(self.folder.glob("teachers-*")):
+            raise StoreError(f"Expected {self._manifest.name} beside the teachers in {self.folder}, got no such file.")
+        text = json.dumps(manifest, indent=2, sort_keys=True).encode()
+        self._write(self._manifest, text)
+
+    def expect(self, settings: dict[str, Any]) -> None:
+        """Refuse a store that was made with other settings than these, by the first that differs."""
         found = self.settings()
-        for key in sorted({*manifest, *found}):
-            if found.get(key) != manifest.get(key):
-                raise StoreError(
-                    f"Expected a store made with {key}={manifest.get(key)!r}, got {found.get(key)!r} in "
-                    f"{self._manifest.name}; use another folder, or delete this one."
-                )
+        wanted = json.loads(json.dumps(settings))
+        for key in sorted(wanted, key=lambda key: (key == DATA, key)):
+            if found.get(key) != wanted[key]:
+                made = f"{key}={wanted[key]!r}, got {found.get(key)!r} in {self._manifest.name}"
+                if key == DATA:
+                    made = f"these rows in these shares, got others ({key} in {self._manifest.name})"
+                raise StoreError(f"Expected a store made with {made}; use another folder, or delete this one.")
 
     def settings(self) -> dict[str, Any]:
         try:
@@ -68,9 +79,8 @@ class Store:
 
     def save(self, chunk: tuple[int, ...], suffix: str, data: bytes) -> None:
         path = self.path(chunk, suffix)
-        write_atomically(path, lambda file: file.write(data), mode=0o600)
-        digest = hashlib.sha256(data).hexdigest().encode()
-        write_atomically(self._digest(path), lambda file: file.write(digest), mode=0o600)
+        self._write(path, data)
+        self._write(self._digest(path), self._seal(path, data).encode())
 
     def has(self, chunk: tuple[int, ...], suffix: str) -> bool:
         """Whether the chunk was finished; `load` says whether it is whole."""
@@ -80,14 +90,31 @@ class Store:
     def load(self, chunk: tuple[int, ...], suffix: str) -> bytes:
         path = self.path(chunk, suffix)
         try:
-            data, digest = path.read_bytes(), self._digest(path).read_text()
+            data, seal = path.read_bytes(), self._digest(path).read_bytes()
         except FileNotFoundError:
             raise StoreError(
                 f"Expected teachers in {path.name}, got no such file (or none that was finished)."
             ) from None
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(f"Expected {path.name} as it was written, got a file with another sha256: it is damaged.")
+        if seal != self._seal(path, data).encode():
+            raise StoreError(
+                f"Expected {path.name} as this store wrote it, got a file with another sha256: damaged, or foreign; "
+                "delete it and teach again."
+            )
         return data
+
+    def _seal(self, path: Path, data: bytes) -> str:
+        """As sha256sum prints it, and the manifest's hash: a chunk of another store does not fit in this one."""
+        manifest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
+        return f"{hashlib.sha256(data).hexdigest()}  {path.name}\n{manifest}  {self._manifest.name}\n"
+
+    def _write(self, path: Path, data: bytes) -> None:
+        try:
+            write_atomically(path, lambda file: file.write(data), mode=0o600)
+        except OSError as error:  # a full disk, above all
+            raise StoreError(
+                f"Expected to write {path.name} to {self.folder}, got: {error.strerror or error}; what was finished is "
+                "kept, and the same call goes on from there."
+            ) from error
 
     @staticmethod
     def _digest(path: Path) -> Path:

@@ -1,0 +1,176 @@
+"""Teaching and voting: the full class space, constant votes, streams, shares on disk, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+from tests.teachers.tasks import CLASSES, FOREST, KEY, LINEAR, NETS, TEACHERS, images, prints, shares_of, task
+
+from terrine.datasets import PrivateData, PublicData
+from terrine.errors import InputError, SecretError, TerrineError
+from terrine.executors import Processes, Serial
+from terrine.partition import Partition, partition, write_shares
+from terrine.teachers import TeacherEnsemble, ensemble, fit_teachers, poll_teachers
+from terrine.votes import tally
+
+DATA = task()
+X, Y = images(50, seed=1)
+
+
+def by_hand(*labels: list[int], seed: int = 0) -> tuple[PrivateData, Partition]:
+    """Teacher k has rows with the labels that are listed."""
+    y = np.concatenate([np.array(some, dtype=np.int64) for some in labels])
+    rows = np.random.default_rng(seed).integers(0, 255, size=(len(y), 8, 8), dtype=np.uint8)
+    assignment = np.repeat(np.arange(len(labels)), [len(some) for some in labels])
+    relation = "one unit is added, removed or changed"
+    return PrivateData(rows, y), Partition(assignment, n_teachers=len(labels), method="hashed", relation=relation)
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_every_teacher_votes_on_every_row_in_the_full_class_space(name):
+    data, shares = by_hand([], [2, 2, 2], [3, 1] * 20, [3], [])
+    votes = fit_teachers(data, shares, TEACHERS[name], classes=CLASSES, seed=0).vote(X)
+    assert votes.counts.shape == (50, 4)
+    assert votes.n_teachers == 5
+    rest = votes.counts - [2, 0, 1, 1]  # two empty shares for class 0, a share of 2s, a share of one 3
+    assert (rest >= 0).all()
+    assert set(rest.argmax(1)) <= {1, 3}
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_a_chunk_of_empty_shares_votes_for_class_0(name):
+    data, shares = by_hand([0, 1, 2, 3] * 3, [], [], [], [], [])
+    votes = poll_teachers(data, shares, TEACHERS[name], X, classes=CLASSES, seed=0)
+    assert (votes.counts[:, 0] >= 5).all()
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_they_learn_and_poll_gives_the_same_votes(name):
+    ensemble = fit_teachers(DATA, shares_of(DATA), TEACHERS[name], classes=CLASSES, seed=0)
+    votes = ensemble.vote(PublicData(X))
+    assert (votes.counts.argmax(1) == Y).mean() > 0.8
+    polled = poll_teachers(DATA, shares_of(DATA), TEACHERS[name], X, classes=CLASSES, seed=0)
+    assert (polled.counts == votes.counts).all()
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_a_stream_gives_the_votes_of_all_at_once(name, monkeypatch):
+    taught = fit_teachers(DATA, shares_of(DATA), TEACHERS[name], classes=CLASSES, seed=0)
+    rows = images(300, seed=2)[0]
+    whole = taught.vote(rows).counts
+    assert (np.concatenate([taught.vote(rows[i : i + 77]).counts for i in range(0, 300, 77)]) == whole).all()
+    monkeypatch.setattr(ensemble, "_BLOCK", 13)
+    assert (taught.vote(rows).counts == whole).all()
+
+
+def test_votes_in_processes_and_progress():
+    seen: list[float] = []
+    two = Processes(n_workers=2)
+    taught = fit_teachers(DATA, shares_of(DATA), FOREST, classes=CLASSES, seed=0, executor=two, progress=seen.append)
+    assert seen == [1 / 3, 2 / 3, 1.0]
+    del seen[:]
+    votes = taught.vote(X, executor=two, progress=seen.append)
+    assert seen == [1 / 3, 2 / 3, 1.0]
+    assert (votes.counts == taught.vote(X, executor=Serial()).counts).all()
+    polled = poll_teachers(DATA, shares_of(DATA), FOREST, X, classes=CLASSES, seed=0, executor=two)
+    assert (polled.counts == votes.counts).all()
+
+
+def test_predictions_of_several_owners_are_tallied_together():
+    """Two owners teach on their own; their predictions, one below the other, are one vote set."""
+    predictions, counts = [], 0
+    for seed in (0, 1):
+        data = task(seed=seed)
+        shares = shares_of(data)
+        chosen = [(data.X[shares.rows(k)], data.y[shares.rows(k)]) for k in range(7)]
+        predictions.append(LINEAR.predict(LINEAR.fit(chosen, ids=range(7), n_classes=4, seed=seed), X))
+        counts = counts + fit_teachers(data, shares, LINEAR, classes=CLASSES, seed=seed).vote(X).counts
+    merged = tally(np.concatenate(predictions), n_classes=4)
+    assert merged.n_teachers == 14
+    assert (merged.counts == counts).all()
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_shares_on_disk_teach_the_same(tmp_path, name):
+    shares = shares_of(DATA)
+    on_disk = write_shares(DATA, shares, tmp_path / "shares")
+    here = fit_teachers(DATA, shares, TEACHERS[name], classes=CLASSES, seed=0)
+    there = fit_teachers(on_disk, shares, TEACHERS[name], classes=CLASSES, seed=0)
+    assert prints(here) == prints(there)
+
+
+def test_shares_on_disk_in_processes_with_a_store(tmp_path):
+    shares = shares_of(DATA)
+    on_disk = write_shares(DATA, shares, tmp_path / "shares")
+    arguments = {"classes": CLASSES, "seed": 0, "executor": Processes(n_workers=2), "store": tmp_path / "store"}
+    votes = fit_teachers(on_disk, shares, FOREST, **arguments).vote(X)
+    assert (votes.counts == fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0).vote(X).counts).all()
+
+
+def test_shares_on_disk_that_do_not_fit_are_refused(tmp_path):
+    on_disk = write_shares(DATA, shares_of(DATA), tmp_path / "shares")
+    with pytest.raises(InputError, match="shares of 5 teachers, got 7"):
+        fit_teachers(on_disk, shares_of(DATA, 5), LINEAR, classes=CLASSES, seed=0)
+    with pytest.raises(InputError, match="shares of this partition, got those of another"):
+        fit_teachers(
+            on_disk,
+            partition(DATA, n_teachers=7, key=bytes(32), min_units=0),
+            LINEAR,
+            classes=CLASSES,
+            seed=0,
+        )
+    with pytest.raises(InputError, match="class indices from 0 to 1"):
+        fit_teachers(on_disk, shares_of(DATA), LINEAR, classes=["a", "b"], seed=0)
+
+
+def test_what_does_not_fit_is_refused_in_one_line():
+    shares = shares_of(DATA)
+    taught = fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=0)
+    refused = [
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes=["a", "b"], seed=0), "labels below 2"),
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes="abcd", seed=0), "list of names"),
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=-1), "seed"),
+        (lambda: fit_teachers(DATA.X, shares, LINEAR, classes=CLASSES, seed=0), "PrivateData or Shares, got ndarray"),
+        (lambda: fit_teachers(DATA.take(range(9)), shares, LINEAR, classes=CLASSES, seed=0), "these 9 rows"),
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes=range(40_000), seed=0), "at most 32767 classes"),
+        (lambda: taught.vote(X.reshape(50, 64)), r"rows of shape \(8, 8\), as the teachers', got \(64,\)"),
+        (lambda: taught.vote(X[:0]), "at least one row"),
+        (lambda: taught.vote(X[0, 0]), "rows on the first"),
+        (lambda: taught.vote(np.full((3, 8, 8), np.nan)), "finite"),
+        (lambda: poll_teachers(DATA, shares, LINEAR, X[:, :4], classes=CLASSES, seed=0), r"got \(4, 8\)"),
+        (lambda: fit_teachers(DATA, shares, NETS, classes=CLASSES, seed=0).vote(X / 255), "dtype uint8"),
+    ]
+    for call, message in refused:
+        with pytest.raises(TerrineError, match=message) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_an_ensemble_votes_and_does_not_predict_print_or_travel():
+    taught = fit_teachers(DATA, shares_of(DATA), LINEAR, classes=CLASSES, seed=0)
+    assert not [name for name in dir(TeacherEnsemble) if re.search("predict|proba|score|decision", name)]
+    assert repr(taught) == str(taught) == "<TeacherEnsemble: 7 teachers, 4 classes; they vote, not predict>"
+    for out in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(SecretError, match="use a store"):
+            out(taught)
+    with pytest.raises(TypeError):
+        json.dumps(taught)
+
+
+def test_private_rows_are_not_printed_with_the_work():
+    rows = ensemble._rows_of(DATA, shares_of(DATA), 4)
+    work = ensemble._Work(LINEAR, rows, 4, 0, None, X)
+    assert "array" not in repr(rows) + repr(work)
+
+
+def test_balanced_shares_of_rows_without_units():
+    data = PrivateData(DATA.X, DATA.y)
+    shares = partition(data, n_teachers=5, method="balanced", key=KEY)
+    taught = fit_teachers(data, shares, LINEAR, classes=CLASSES, seed=0)
+    assert taught.relation == shares.relation
+    assert taught.vote(X).n_teachers == 5

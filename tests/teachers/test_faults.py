@@ -1,0 +1,113 @@
+"""Kill a worker, or the whole program, in the middle of teaching: the same teachers and votes in the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+from tests.teachers.tasks import CLASSES, FOREST, NETS, images, shares_of, task
+
+from terrine.executors import Processes
+from terrine.teachers import TeacherEnsemble, fit_teachers
+
+KILLS = 10 if os.environ.get("TERRINE_SOAK") == "1" else 2
+DATA = task()
+X = images(50, seed=1)[0]
+PROGRAM = """
+    import sys
+    sys.path.insert(0, {root!r})
+    from tests.teachers.tasks import CLASSES, NETS, shares_of, task
+    from terrine.executors import Processes
+    from terrine.teachers import fit_teachers
+    if __name__ == "__main__":
+        data = task()
+        two = Processes(n_workers=2)
+        fit_teachers(data, shares_of(data, 60), NETS, classes=CLASSES, seed=0, executor=two, store={store!r})
+"""
+
+
+def start(tmp_path: Path) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).parents[2])
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(PROGRAM.format(root=root, store=str(tmp_path / "store"))))
+    return subprocess.Popen([sys.executable, str(script)])
+
+
+def chunks(folder: Path) -> int:
+    return len(list(folder.glob("teachers-*.sha256")))
+
+
+def test_the_whole_program_is_killed_at_random_moments(tmp_path):
+    rng = random.Random(4)
+    store = tmp_path / "store"
+    caught = []
+    for _ in range(KILLS):
+        before = chunks(store)
+        program = start(tmp_path)
+        end = time.monotonic() + 60
+        while chunks(store) == before and program.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(rng.random() * 0.3)
+        program.kill()
+        program.wait()
+        caught.append(chunks(store))
+    assert 0 < caught[0] < 20  # some were finished, and some were not
+    program = start(tmp_path)
+    assert program.wait(timeout=120) == 0
+    assert chunks(store) == 20
+    assert not list(store.glob(".*"))
+    shares = shares_of(DATA, 60)
+    undisturbed = fit_teachers(DATA, shares, NETS, classes=CLASSES, seed=0, store=tmp_path / "undisturbed")
+    resumed = TeacherEnsemble.load(store, NETS)
+    assert (resumed.vote(X).counts == undisturbed.vote(X).counts).all()
+    for path in (tmp_path / "undisturbed").iterdir():
+        assert path.read_bytes() == (store / path.name).read_bytes()
+
+
+def children() -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if parent == str(os.getpid()) and b"spawn_main" in command:
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_worker_is_killed_in_the_middle(tmp_path):
+    store, killed = tmp_path / "store", []
+
+    def kill() -> None:
+        end = time.monotonic() + 60
+        while not chunks(store) and time.monotonic() < end:
+            time.sleep(0.005)
+        for pid in children()[:1]:
+            os.kill(pid, signal.SIGKILL)
+            killed.append(chunks(store))
+
+    shares = shares_of(DATA, 60)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    two = Processes(n_workers=2)
+    taught = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0, executor=two, store=store)
+    killer.join()
+    assert killed
+    assert killed[0] < 20
+    undisturbed = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0)
+    assert (taught.vote(X).counts == undisturbed.vote(X).counts).all()
+    assert not list(store.glob(".*")) or teach_again_sweeps(store, shares)
+
+
+def teach_again_sweeps(store: Path, shares) -> bool:
+    fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0, store=store)
+    return not list(store.glob(".*"))

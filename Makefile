@@ -25,6 +25,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/sensitivity.py
+	$(BIN)/python benchmarks/teachers.py
 
 soak: .venv/.installed
 	TERRINE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from terrine import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Sensitive, Votes, synthetic_votes
 from terrine.accounting.balls import LineRows, Part, Profile, VoteRows, log_smooth, log_total
+from terrine.accounting.gaps import gap_costs, gaps_of
 from terrine.accounting.sensitivity import (
     expected_smooth_sensitivity,
     log_parts,
@@ -268,3 +269,15 @@ def test_exact_is_for_two_classes() -> None:
 def test_other_votes_and_accountants() -> None:
     assert "Votes" in refusal(partial(smooth_sensitivity, GNMax(sigma=40), [[3, 1]], order=14, beta=0.03))
     assert "accountant" in refusal(SMOOTH, accountant="papers")
+
+
+def test_the_numbers_that_the_docs_quote(vote_files: Path) -> None:
+    """docs/math.md, Theorems 9 and 11."""
+    mechanism, _, order, beta, _ = RUNS["adult"]
+    adult = votes_of(vote_files, "adult")
+    for accountant, expected in (("exact", 0.0066), ("sanitizable", 0.0752)):
+        value = smooth_sensitivity(mechanism, adult, order=order, beta=beta, accountant=accountant)
+        assert value.reveal() == pytest.approx(expected, abs=0.5e-4)
+    gaps, weights = gaps_of(votes_of(vote_files, "mnist"))
+    costs = gap_costs(sigma=40, order=14, n_classes=10, n_teachers=250)
+    assert weights @ costs[gaps] == pytest.approx(0.823, abs=0.5e-3)

@@ -28,7 +28,7 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
     [TERRINE, Thm. 13]
     """
-    limit = (order - 1) * budget * (1 - 1e-9)
+    limit = (order - 1) * budget * (1 - 1e-9) - 1e-12 * order  # room for the rounding of logarithms
     log, exp = math.log, math.exp
 
     def log_moment(p: int, q: int) -> float:
@@ -40,9 +40,8 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
     def allowed(p: int, before: int) -> bool:
         if log_moment(p, before) > limit:
             return False
-        if (
-            len(table) == 1
-        ):  # at distance 0 the cap is broken: that output counts as silence, and delta pays for the rest
+        if len(table) == 1:
+            # At distance 0 the cap is broken: that output counts as silence, and delta pays for the rest.
             return -(order - 1) * log((ONE - p) / ONE) <= limit
         return log_moment(before, p) <= limit
 

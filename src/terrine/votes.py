@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -14,6 +15,7 @@ from terrine._files import write_atomically
 from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
 
 SCHEMA = "terrine.votes/1"
+BALLOTS_SCHEMA = "terrine.ballots/1"
 _CLOCK = count()
 
 
@@ -106,8 +108,6 @@ class Votes:
         try:
             table, n_teachers = _read(path, "counts" if kind == "histograms" else "predictions")
             if kind == "predictions":
-                if n_classes is None:
-                    raise VotesError("Expected n_classes with predictions (the public number of classes), got none.")
                 return tally(table, n_classes=n_classes)
             whole = _whole_numbers(table, what="counts")
             if n_classes is not None and whole.shape[1] != n_classes:
@@ -125,21 +125,129 @@ class Votes:
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
 
 
-def tally(predictions: ArrayLike, *, n_classes: int) -> Votes:
-    """Count teachers' predictions, (n_teachers, n_queries) class indices, into Votes."""
+class Ballots:
+    """What each teacher chose on each query: one owner's part of a vote. Secret: it prints its shape only.
+
+    Args:
+        choices: (n_teachers, n_queries) class indices.
+        ids: (n_teachers,) the teachers' ids, distinct over all owners.
+        n_classes: public.
+        queries: what was asked, as a sha256 of the public rows: owners' ballots on other rows do not mix.
+
+    Examples:
+        >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64)
+        <Ballots: 2 teachers from 100 to 101, 2 queries, 2 classes; choices are secret>
+    """
+
+    __slots__ = ("_choices", "ids", "n_classes", "queries")
+
+    def __init__(self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str) -> None:
+        self.n_classes = _validate.integer("n_classes", n_classes, at_least=2)
+        self._choices = _class_indices(choices, n_classes=self.n_classes)
+        found = np.asarray(ids)
+        if found.dtype.kind not in "iu" or found.shape != (len(self._choices),) or (found < 0).any():
+            raise VotesError(
+                f"Expected an id, a whole number of at least 0, for each of {len(self._choices)} teachers."
+            )
+        if len(np.unique(found)) != len(found):
+            raise VotesError("Expected every teacher's id once, got one twice.")
+        self.ids = found.astype(np.int64)
+        self.queries = str(queries)
+
+    @property
+    def choices(self) -> NDArray[np.int64]:  # (n_teachers, n_queries)
+        return self._choices.view()
+
+    def __repr__(self) -> str:
+        n_teachers, n_queries = self._choices.shape
+        teachers = f"{n_teachers} teachers from {self.ids.min()} to {self.ids.max()}"
+        return f"<Ballots: {teachers}, {n_queries} queries, {self.n_classes} classes; choices are secret>"
+
+    def __reduce_ex__(self, *_: Any) -> NoReturn:
+        raise SecretError("Expected a public object to pickle or copy, got Ballots; use Ballots.save and .load.")
+
+    __getstate__ = __reduce_ex__
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file that only its owner may read (mode 0600), whole or not at all."""
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
+        small = np.int16 if self.n_classes <= np.iinfo(np.int16).max else np.int64
+        arrays: dict[str, Any] = {"choices": self._choices.astype(small), "ids": self.ids, "n_classes": self.n_classes}
+        arrays |= {"queries": self.queries, "schema": BALLOTS_SCHEMA}
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ballots:
+        path = Path(path)
+        if not path.is_file():
+            raise VotesError(f"{path.name}: Expected a file of ballots, got no such file.")
+        try:
+            arrays = _load_arrays(path)
+            if str(arrays.get("schema")) != BALLOTS_SCHEMA:
+                raise VotesError(f"Expected a file of schema {BALLOTS_SCHEMA}, got another.")
+            rest = {"n_classes": int(arrays["n_classes"]), "queries": str(arrays["queries"])}
+            return cls(arrays["choices"], ids=arrays["ids"], **rest)  # type: ignore[arg-type]
+        except (KeyError, TypeError, ValueError) as error:
+            reason = str(error) if isinstance(error, InputError) else "Expected ballots, got a damaged file."
+            raise VotesError(f"{path.name}: {reason}") from None
+
+
+def tally(predictions: ArrayLike | Iterable[Ballots], *, n_classes: int | None = None) -> Votes:
+    """Count teachers' predictions into Votes.
+
+    Args:
+        predictions: (n_teachers, n_queries) class indices; or the `Ballots` of several owners, on the same queries and
+            with ids that no two of them share: a teacher counted twice would break the guarantee.
+        n_classes: public; ballots bring their own.
+    """
+    if isinstance(predictions, (list, tuple)) and predictions and all(isinstance(b, Ballots) for b in predictions):
+        return _merged(predictions, n_classes)
+    if n_classes is None:
+        raise VotesError("Expected n_classes with predictions (the public number of classes), got none.")
     n_classes = _validate.integer("n_classes", n_classes, at_least=2)
+    indices = _class_indices(predictions, n_classes=n_classes)  # type: ignore[arg-type]
+    return Votes(_counted(indices, n_classes), n_teachers=len(indices))
+
+
+def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None) -> Votes:
+    first = ballots[0]
+    if n_classes is not None and n_classes != first.n_classes:
+        raise VotesError(f"Expected ballots on {n_classes} classes, got {first.n_classes}.")
+    seen: set[int] = set()
+    counts: Any = 0
+    for one in ballots:
+        if one.n_classes != first.n_classes or one.choices.shape[1] != first.choices.shape[1]:
+            raise VotesError("Expected all ballots on the same queries and classes, got other numbers of them.")
+        if one.queries != first.queries:
+            raise VotesError("Expected all ballots on the same public rows, got ballots on other rows.")
+        if not seen.isdisjoint(one.ids.tolist()):
+            twice = min(seen.intersection(one.ids.tolist()))
+            raise VotesError(f"Expected teachers with ids of their own, got teacher {twice} in two ballots.")
+        seen.update(one.ids.tolist())
+        counts = counts + _counted(one.choices, one.n_classes)
+    return Votes(counts, n_teachers=len(seen))
+
+
+def _counted(choices: NDArray[np.int64], n_classes: int) -> NDArray[np.int64]:
+    """(n_queries, n_classes) votes of (n_teachers, n_queries) class indices."""
+    n_queries = choices.shape[1]
+    counts = np.zeros(n_queries * n_classes, dtype=np.int64)
+    offsets = np.arange(n_queries) * n_classes
+    for teacher_votes in choices:
+        counts[offsets + teacher_votes] += 1  # one index per query: no collisions within a teacher
+    return counts.reshape(n_queries, n_classes)
+
+
+def _class_indices(predictions: ArrayLike, *, n_classes: int) -> NDArray[np.int64]:
     indices = _whole_numbers(predictions, what="predictions")
-    n_teachers, n_queries = indices.shape
     if indices.max() >= n_classes:
         teacher, query = np.unravel_index(int(np.argmax(indices >= n_classes)), indices.shape)
         raise VotesError(
             f"Expected class indices from 0 to {n_classes - 1}, got another (teacher {teacher}, query {query})."
         )
-    counts = np.zeros(n_queries * n_classes, dtype=np.int64)
-    offsets = np.arange(n_queries) * n_classes
-    for teacher_votes in indices:
-        counts[offsets + teacher_votes] += 1  # one index per query: no collisions within a teacher
-    return Votes(counts.reshape(n_queries, n_classes), n_teachers=n_teachers)
+    return indices
 
 
 def _whole_numbers(values: ArrayLike, *, what: str) -> NDArray[np.int64]:
@@ -189,14 +297,7 @@ def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
 
 
 def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
-    except OSError:
-        raise
-    except Exception:  # numpy raises many types here, and a pickled object array is refused with them
-        raise VotesError(f"Expected a {path.suffix} file of plain numbers, got one that numpy cannot read.") from None
+    arrays = _load_arrays(path)
     other = {"counts": "predictions", "predictions": "counts"}[name]
     chosen = name if name in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if chosen is None or chosen == other:
@@ -204,6 +305,18 @@ def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
     if "schema" in arrays and str(arrays["schema"]) != SCHEMA:
         raise VotesError(f"Expected a file of schema {SCHEMA}, got {str(arrays['schema'])[:40]!r}.")
     return arrays[chosen], int(arrays["n_teachers"]) if "schema" in arrays and name == "counts" else None
+
+
+def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """What is in an .npy (under no name) or .npz file; pickled objects are refused."""
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return {"": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except OSError:
+        raise
+    except Exception:  # numpy raises many types here
+        raise VotesError(f"Expected a {path.suffix} file of plain numbers, got one that numpy cannot read.") from None
 
 
 def _read_csv(path: Path) -> NDArray[np.float64]:

@@ -2,7 +2,17 @@
 
 from terrine.teachers.ensemble import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.estimators import SklearnTeacher
+from terrine.teachers.modules import ModuleRecipe, ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.stacked import ConvRecipe
 
-__all__ = ["ConvRecipe", "ConvTeacher", "SklearnTeacher", "TeacherEnsemble", "fit_teachers", "poll_teachers"]
+__all__ = [
+    "ConvRecipe",
+    "ConvTeacher",
+    "ModuleRecipe",
+    "ModuleTeacher",
+    "SklearnTeacher",
+    "TeacherEnsemble",
+    "fit_teachers",
+    "poll_teachers",
+]

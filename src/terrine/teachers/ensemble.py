@@ -17,11 +17,12 @@ from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partition import Partition, Shares
 from terrine.teachers.estimators import SklearnTeacher
+from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.store import DATA, Store
-from terrine.votes import Votes
+from terrine.votes import Ballots, Votes
 
-Teacher = SklearnTeacher | ConvTeacher
+Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher
 Progress = Callable[[float], object]
 
 _BLOCK = 20_000  # public rows that a worker predicts at a time
@@ -38,6 +39,7 @@ class _Work:
     seed: int
     store: Store | None
     queries: NDArray[Any] | None = None
+    first_id: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +63,7 @@ def fit_teachers(
     *,
     classes: Sequence[object],
     seed: int,
+    first_id: int = 0,
     executor: Executor | None = None,
     store: str | Path | None = None,
     progress: Progress | None = None,
@@ -69,8 +72,9 @@ def fit_teachers(
 
     Args:
         data: the private rows; or `Shares` on disk, for data larger than memory.
-        teacher: `SklearnTeacher` or `ConvTeacher`.
+        teacher: `SklearnTeacher`, `ModuleTeacher` or `ConvTeacher`.
         classes: public: reading them off private labels would leak.
+        first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
         executor: Serial() unless given; Processes(), Ray().
         store: a folder to keep the teachers in; a rerun trains only what is missing there.
         progress: called with the share of the teachers that are done.
@@ -80,7 +84,8 @@ def fit_teachers(
     kept = None if store is None else Store(Path(store))
     rows = _rows_of(data, partition, len(names))
     shape = rows.share(0)[0].shape[1:]
-    work = _Work(teacher, rows, len(names), seed, kept)
+    first_id = _validate.integer("first_id", first_id, at_least=0)
+    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     if kept is not None:
         kept.open(
@@ -91,6 +96,7 @@ def fit_teachers(
                 "row_shape": shape,
                 "chunk": teacher.chunk,
                 "seed": seed,
+                "first_id": first_id,
                 "relation": partition.relation,
                 DATA: _fingerprint(data, partition),
             }
@@ -109,6 +115,7 @@ def fit_teachers(
         classes=names,
         row_shape=shape,
         n_teachers=partition.n_teachers,
+        first_id=first_id,
         relation=partition.relation,
         _store=kept,
         _models=None if kept is not None else models,
@@ -123,6 +130,7 @@ def poll_teachers(
     *,
     classes: Sequence[object],
     seed: int,
+    first_id: int = 0,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Votes:
@@ -130,7 +138,9 @@ def poll_teachers(
     names = _classes(classes)
     seed = _validate.integer("seed", seed, at_least=0)
     rows = _rows_of(data, partition, len(names))
-    work = _Work(teacher, rows, len(names), seed, None, _queries(public, rows.share(0)[0].shape[1:]))
+    first_id = _validate.integer("first_id", first_id, at_least=0)
+    queries = _queries(public, rows.share(0)[0].shape[1:])
+    work = _Work(teacher, rows, len(names), seed, None, queries, first_id)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
     return _tally((executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told), work)
@@ -144,6 +154,7 @@ class TeacherEnsemble:
     classes: tuple[str, ...]
     row_shape: tuple[int, ...]
     n_teachers: int
+    first_id: int
     relation: str
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
@@ -161,6 +172,7 @@ class TeacherEnsemble:
                 classes=class_names(settings["classes"]),
                 row_shape=tuple(settings["row_shape"]),
                 n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
+                first_id=_validate.integer("first_id", settings["first_id"], at_least=0),
                 relation=settings["relation"],
                 _store=kept,
                 _models=None,
@@ -175,11 +187,27 @@ class TeacherEnsemble:
         self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
     ) -> Votes:
         """How many teachers choose each class on each row. Secret."""
+        work, choices = self._choices(X, executor, progress)
+        return _tally(choices, work)
+
+    def ballots(
+        self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
+    ) -> Ballots:
+        """What each teacher chooses on each row: an owner's part, for `tally` to merge with others'. Secret."""
+        work, choices = self._choices(X, executor, progress)
+        ids = np.arange(self.first_id, self.first_id + self.n_teachers)
+        assert work.queries is not None
+        asked = _digest(hashlib.sha256(), work.queries)
+        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, queries=asked)
+
+    def _choices(
+        self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None
+    ) -> tuple[_Work, Iterator[NDArray[np.int16]]]:
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
         work = _Work(self.teacher, None, len(self.classes), 0, self._store, _queries(X, self.row_shape))
         tasks = [(chunk, None if self._models is None else self._models[chunk]) for chunk in chunks]
         told = None if progress is None else lambda done: progress(done / len(chunks))
-        return _tally((executor or Serial()).map(_vote, tasks, shared=work, progress=told), work)
+        return work, (executor or Serial()).map(_vote, tasks, shared=work, progress=told)
 
     def __repr__(self) -> str:
         return f"<TeacherEnsemble: {self.n_teachers} teachers, {len(self.classes)} classes; they vote, not predict>"
@@ -224,12 +252,17 @@ def _fingerprint(data: PrivateData | Shares, partition: Partition) -> str:
     if isinstance(data, Shares):
         return str(data.fingerprint)
     digest = hashlib.sha256(partition.assignment.tobytes())
-    for array in (data.X, data.y):
-        digest.update(f"{array.dtype.str} {array.shape}".encode())
-        step = max(1, _HASHED_AT_ONCE // array[:1].nbytes)
-        for start in range(0, len(array), step):
-            digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
-    return digest.hexdigest()
+    _digest(digest, data.X)
+    return _digest(digest, data.y)
+
+
+def _digest(digest: Any, array: NDArray[Any]) -> str:
+    """Of an array's type, shape and values, a piece at a time."""
+    digest.update(f"{array.dtype.str} {array.shape}".encode())
+    step = max(1, _HASHED_AT_ONCE // array[:1].nbytes)
+    for start in range(0, len(array), step):
+        digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
+    return str(digest.hexdigest())
 
 
 def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[Any]:
@@ -243,7 +276,8 @@ def _teach(chunk: tuple[int, ...], work: _Work) -> Any:
     """In a worker: train a chunk; keep it in the store, or hand it back."""
     assert work.rows is not None
     shares = [work.rows.share(k) for k in chunk]
-    models: Any = work.teacher.fit(shares, ids=chunk, n_classes=work.n_classes, seed=work.seed)
+    ids = [work.first_id + k for k in chunk]
+    models: Any = work.teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed)
     if work.store is None:
         return models
     work.store.save(chunk, work.teacher.suffix, work.teacher.dumps(models))

@@ -21,6 +21,34 @@ class StoreError(InputError):
     """A store of teachers is missing, damaged or not the one that was expected."""
 
 
+class LedgerError(InputError):
+    """A ledger is missing, damaged, not the one that was expected, or cannot be written."""
+
+
+class RequestError(LedgerError):
+    """A request id was used before, for something else."""
+
+
+class BudgetError(TerrineError):
+    """The budget has no room for a request; exit code 3 of the command line. What is left may do for a smaller one.
+
+    Attributes:
+        requested, remaining: in words.
+    """
+
+    def __init__(self, requested: str, remaining: str) -> None:
+        super().__init__(requested, remaining)
+        self.requested = requested
+        self.remaining = remaining
+
+    def __str__(self) -> str:
+        return f"Expected a request within the budget, got {self.requested}; what is left: {self.remaining}."
+
+
+class TeachersError(TerrineError):
+    """Teachers failed on a query; why depends on private data and is withheld."""
+
+
 class SecretError(TerrineError, TypeError):
     """Code tried to use a secret value as if it were public."""
 
@@ -47,3 +75,7 @@ class OrderGridWarning(TerrineWarning):
 
 class DeltaWarning(TerrineWarning):
     """Delta is not below one over the number of records."""
+
+
+class SpendingWarning(TerrineWarning):
+    """Budget is about to be spent again, perhaps without meaning to."""

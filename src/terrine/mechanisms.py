@@ -89,6 +89,7 @@ class Outcome(IntEnum):
     ABSTAINED = 0
     TEACHERS = 1
     REINFORCED = 2  # the student's own label: no vote was released
+    UNASKED = 3  # never put to the teachers, for the budget had no room: no noise was drawn, nothing was charged
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,10 +116,12 @@ class Answers:
 
     def __repr__(self) -> str:
         reinforced = int((self.outcomes == Outcome.REINFORCED).sum())
+        unasked = int((self.outcomes == Outcome.UNASKED).sum())
+        never = f", {unasked} never asked for want of budget" if unasked else ""
         warning = "" if self.secure else ", INSECURE: seeded noise, not private"
         return (
             f"Answers({len(self)} queries, {self.n_answered} answered by the teachers, {reinforced} reinforced, "
-            f"{len(self) - self.n_answered - reinforced} withheld{warning})"
+            f"{len(self) - self.n_answered - reinforced - unasked} withheld{never}{warning})"
         )
 
 

@@ -1,0 +1,329 @@
+"""What may be spent, fixed before the first query: so many queries and answers, or a Rényi filter. Public.
+
+Spending is counted in whole numbers, so that no number of small charges can drift below the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine import _validate
+from terrine.accounting.costs import worst_case_cost
+from terrine.accounting.curves import ONE_TEACHER, ORDERS, Guarantee, RdpCurve, guarantee, round_up
+from terrine.accounting.release import publishable_guarantee
+from terrine.errors import InputError
+from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+
+SCHEMA = "terrine.budget/1"
+UNIT_BITS = 50  # a filter counts in 2^-50 nats: a float becomes a whole number of them exactly, or is rounded up
+LARGEST_EPSILON = 4096.0  # nats: 2^62 units fit a database's 64-bit integer
+
+_KINDS: dict[str, type[LNMax | GNMax | ConfidentGNMax]] = {
+    "lnmax": LNMax,
+    "gnmax": GNMax,
+    "confident": ConfidentGNMax,
+    "interactive": InteractiveGNMax,
+}
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """JSON with one spelling: what is stored, compared and hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
+    """As in {"kind": "gnmax", "sigma": 40.0}."""
+    for kind, known in _KINDS.items():
+        if type(mechanism) is known:  # a subclass may answer otherwise than it is charged
+            return {"kind": kind, **{name: value + 0.0 for name, value in asdict(mechanism).items()}}
+    raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+
+
+def mechanism_from_json(value: Any) -> Mechanism:
+    try:
+        known = dict(value)
+        return _KINDS[known.pop("kind")](**known)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        raise InputError("Expected a mechanism as JSON, got something else.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """So many checks and answers, and what a filter charges for them.
+
+    Attributes:
+        queries: put to the teachers; each is one check, where the mechanism has one.
+        answers: released votes, or votes that may be released.
+        charge: Rényi cost at a filter's order in units of 2^-50 nats, each step rounded up; 0 under a count budget.
+    """
+
+    queries: int = 0
+    answers: int = 0
+    charge: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            queries=self.queries + other.queries,
+            answers=self.answers + other.answers,
+            charge=self.charge + other.charge,
+        )
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(
+            queries=self.queries - other.queries,
+            answers=self.answers - other.answers,
+            charge=self.charge - other.charge,
+        )
+
+
+@dataclass(frozen=True)
+class CountBudget:
+    """One mechanism, at most so many queries and so many answers. The default: simple, and the best order is free.
+
+    Args:
+        mechanism: the only one that may answer.
+        n_queries: at most so many are put to the teachers, answered or not.
+        n_answers: at most so many votes are released (default: every query's). Without a check every query is answered.
+        delta: of the guarantee.
+        relation: what neighbouring data sets may differ in, as the partition says.
+    """
+
+    mechanism: Mechanism
+    _: KW_ONLY
+    n_queries: int
+    n_answers: int | None = None  # never None once made
+    delta: float
+    relation: str = ONE_TEACHER
+
+    def __post_init__(self) -> None:
+        mechanism_to_json(self.mechanism)
+        queries = _validate.integer("n_queries", self.n_queries, at_least=1)
+        answers = queries if self.n_answers is None else _validate.integer("n_answers", self.n_answers, at_least=1)
+        if answers > queries:
+            raise InputError(f"Expected n_answers <= n_queries, got n_answers={answers}, n_queries={queries}.")
+        if answers != queries and not has_check(self.mechanism):
+            raise InputError(
+                f"Expected n_answers={queries} (a mechanism without a check answers every query), "
+                f"got n_answers={answers}."
+            )
+        object.__setattr__(self, "n_queries", queries)
+        object.__setattr__(self, "n_answers", answers)
+        object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
+        object.__setattr__(self, "relation", _relation(self.relation))
+
+    @property
+    def limit(self) -> Spending:
+        return Spending(queries=self.n_queries, answers=self.n_answers or 0)
+
+    @property
+    def orders(self) -> NDArray[np.float64]:
+        return ORDERS
+
+    def guarantee(self) -> Guarantee:
+        """Of everything that may ever be answered under this budget: the worst case, at the best order."""
+        found = publishable_guarantee(
+            self.mechanism, n_queries=self.n_queries, n_answers=self.n_answers, delta=self.delta
+        )
+        return replace(found, relation=self.relation)
+
+    def price(self, mechanism: Mechanism, *, n_queries: int, n_answers: int) -> Spending:
+        """What so many queries and answers are charged; another mechanism than the budget's is refused."""
+        if mechanism != self.mechanism:
+            raise InputError(f"Expected the budget's mechanism, {self.mechanism}, got {mechanism}.")
+        return Spending(queries=n_queries, answers=n_answers)
+
+    def holds(self, spent: Spending) -> bool:
+        """Whether so much is within the budget."""
+        return 0 <= spent.queries <= self.limit.queries and 0 <= spent.answers <= self.limit.answers
+
+    def room(self, spent: Spending, mechanism: Mechanism) -> int:
+        """How many more queries fit if every one of them is answered."""
+        left = self.limit - spent
+        return max(min(left.queries, left.answers), 0)
+
+    def remaining(self, spent: Spending) -> dict[str, float]:
+        left = self.limit - spent
+        return {"queries": left.queries, "answers": left.answers}
+
+    def in_words(self, spending: Spending, *, left: bool = False) -> str:
+        return f"{spending.queries} queries and {'' if left else 'up to '}{spending.answers} answers"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "kind": "count",
+            "mechanism": mechanism_to_json(self.mechanism),
+            "n_queries": self.n_queries,
+            "n_answers": self.n_answers,
+            "delta": self.delta,
+            "relation": self.relation,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterBudget:
+    """Any mechanisms, until the sum of their worst cases at one Rényi order, fixed beforehand, is used up.
+
+    Args:
+        epsilon, delta: the guarantee. It is that of the whole budget, however little of it is spent.
+        order: above 1; `rule_of_thumb_order` knows a good one.
+        relation: what neighbouring data sets may differ in, as the partition says.
+    """
+
+    epsilon: float
+    delta: float
+    order: float
+    relation: str = ONE_TEACHER
+
+    def __post_init__(self) -> None:
+        epsilon = _validate.positive("epsilon", self.epsilon)
+        if epsilon > LARGEST_EPSILON:
+            raise InputError(f"Expected epsilon <= {LARGEST_EPSILON:g}, got epsilon={epsilon:g}.")
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
+        object.__setattr__(self, "order", float(_validate.orders(_validate.number("order", self.order))[0]))
+        object.__setattr__(self, "relation", _relation(self.relation))
+        if self.limit.charge <= 0:
+            needed = _overhead(self.delta, self.order)
+            raise InputError(
+                f"Expected epsilon above {round_up(needed)}, what delta={self.delta:g} takes at order={self.order:g} "
+                f"before any answer, got epsilon={epsilon:g}."
+            )
+
+    @property
+    def limit(self) -> Spending:
+        """The largest Rényi cost at the order whose conversion gives at most epsilon; any number of queries."""
+        return Spending(charge=_largest_charge(self.epsilon, self.delta, self.order))
+
+    @property
+    def orders(self) -> NDArray[np.float64]:
+        return np.array([self.order])
+
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta): that of the whole budget. What has been spent so far is no guarantee."""
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            order=self.order,
+            basis=(
+                f"Rényi filter at order {self.order:g}, fixed beforehand: before it is answered every query is charged "
+                "its worst case over all votes, argmax bound, and the sum never exceeds the budget"
+            ),
+            relation=self.relation,
+        )
+
+    def price(self, mechanism: Mechanism, *, n_queries: int, n_answers: int) -> Spending:
+        """What so many queries and answers are charged, every one of them rounded up."""
+        check, answer = _unit_prices(mechanism, self.order)
+        return Spending(queries=n_queries, answers=n_answers, charge=n_queries * check + n_answers * answer)
+
+    def holds(self, spent: Spending) -> bool:
+        """Whether so much is within the budget."""
+        return 0 <= spent.charge <= self.limit.charge
+
+    def room(self, spent: Spending, mechanism: Mechanism) -> int:
+        """How many more queries fit if every one of them is answered."""
+        return max(self.limit.charge - spent.charge, 0) // sum(_unit_prices(mechanism, self.order))
+
+    def remaining(self, spent: Spending) -> dict[str, float]:
+        left = self.limit.charge - spent.charge
+        return {"rdp": left / 2**UNIT_BITS, "order": self.order, "share": left / self.limit.charge}
+
+    def in_words(self, spending: Spending, *, left: bool = False) -> str:
+        nats = spending.charge / 2**UNIT_BITS
+        shown = f"{math.floor(nats * 1e6) / 1e6:.6f}" if left else round_up(nats, 6)
+        cost = f"a Rényi cost of {shown} at order {self.order:g}"
+        return cost if left else f"{spending.queries} queries at {cost}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "kind": "filter",
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "order": self.order,
+            "relation": self.relation,
+        }
+
+
+Budget = CountBudget | FilterBudget
+
+
+def budget_from_json(value: Any) -> Budget:
+    """The budget that `to_json` wrote; anything else is refused in one line."""
+    if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
+        raise InputError(f"Expected a budget of schema {SCHEMA}, got something else.")
+    known: dict[str, Any] = {name: field for name, field in value.items() if name not in ("schema", "kind")}
+    kind: type[Budget] | None = {"count": CountBudget, "filter": FilterBudget}.get(str(value.get("kind")))
+    if kind is None or set(known) != {field.name for field in fields(kind)}:
+        raise InputError("Expected a count or filter budget as JSON, got other fields.")
+    if "mechanism" in known:
+        known["mechanism"] = mechanism_from_json(known["mechanism"])
+    return kind(**known)
+
+
+def difference(expected: Budget, got: Budget) -> str | None:
+    """The first field in which two budgets differ, in words; None where they are equal."""
+    ours, theirs = expected.to_json(), got.to_json()
+    for name in ("kind", *(field.name for field in fields(expected))):
+        if ours[name] != theirs.get(name):
+            return f"{name}={_shown(ours[name])}, got {name}={_shown(theirs.get(name))}"
+    return None
+
+
+def has_check(mechanism: Mechanism) -> bool:
+    """Whether a query may go unanswered; else queries and answers are the same number."""
+    return isinstance(mechanism, ConfidentGNMax)
+
+
+def _shown(value: Any) -> str:
+    return canonical(value) if isinstance(value, Mapping) else repr(value)
+
+
+def _relation(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"Expected relation to say what neighbours differ in, got {type(value).__name__}.")
+    return value
+
+
+def _overhead(delta: float, order: float) -> float:
+    """Epsilon at a Rényi cost of 0. [CKS20, Prop. 12]"""
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+
+@lru_cache(maxsize=64)
+def _largest_charge(epsilon: float, delta: float, order: float) -> int:
+    """In units; found by the closed form, then lowered until the conversion itself agrees."""
+    units = math.floor(math.ldexp(epsilon - _overhead(delta, order), UNIT_BITS))
+    step = 1 << 8  # 2e-13 nats: less than the conversion's own margin
+    while units > 0:
+        curve = RdpCurve(np.array([order]), np.array([units / 2**UNIT_BITS]))
+        if guarantee(curve, delta=delta).epsilon <= epsilon:
+            return units
+        units, step = units - step, step * 2
+    return 0
+
+
+@lru_cache(maxsize=256)
+def _unit_prices(mechanism: Mechanism, order: float) -> tuple[int, int]:
+    """Of one check and of one answer by worst case at the order, in units, rounded up."""
+
+    def units(one: Mechanism, n_answered: int) -> int:
+        cost = worst_case_cost(one, n_queries=1, n_answered=n_answered, orders=[order]).epsilons[0]
+        return math.ceil(math.ldexp(float(cost) * (1 + 2.0**-50), UNIT_BITS))
+
+    match mechanism:
+        case ConfidentGNMax(sigma_vote=sigma_vote):
+            return units(mechanism, 0), units(GNMax(sigma=sigma_vote), 1)
+        case _:
+            return 0, units(mechanism, 1)

@@ -1,0 +1,463 @@
+"""The ledger: reserve and settle against a plain model, refusals that write nothing, an audit that finds tampering."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from terrine.accounting.costs import worst_case_cost
+from terrine.budgets import UNIT_BITS, CountBudget, FilterBudget
+from terrine.errors import BudgetError, InputError, LedgerError, RequestError
+from terrine.ledger import Kept, Ledger
+from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Outcome
+
+CONFIDENT = ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40)
+COUNT = CountBudget(CONFIDENT, n_queries=100, n_answers=30, delta=1e-5)
+FILTER = FilterBudget(epsilon=1, delta=1e-5, order=20)
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # many small commits: not worth a disk
+
+
+@pytest.fixture
+def path():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder) / "ledger.sqlite"
+
+
+def total(ledger):
+    return ledger.entries()[-1].total if ledger.entries() else None
+
+
+def test_a_reservation_is_the_worst_case_and_settling_lowers_it(path):
+    with Ledger(path, budget=COUNT) as ledger:
+        assert ledger.remaining() == {"queries": 100, "answers": 30}
+        ledger.reserve(CONFIDENT, n_queries=20, request_id="a")
+        assert ledger.remaining() == {"queries": 80, "answers": 10}
+        ledger.settle("a", n_answered=3)
+        assert ledger.remaining() == {"queries": 80, "answers": 27}
+        ledger.settle("a", n_answered=3)  # once more: nothing
+        first, second = ledger.entries()
+        assert [(e.seq, e.kind, e.request_id, e.part, e.n_queries, e.n_answers) for e in (first, second)] == [
+            (1, "reserve", "a", 1, 20, 20),
+            (2, "settle", "a", 1, 20, 3),
+        ]
+        assert first.mechanism == '{"kind":"confident","sigma_check":150.0,"sigma_vote":40.0,"threshold":200.0}'
+        assert first.time.endswith("+00:00")
+        assert first.secure
+        assert ledger.verify() == []
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_written(path):
+    ledger = Ledger(path, budget=COUNT)
+    with pytest.raises(BudgetError) as caught:
+        ledger.reserve(CONFIDENT, n_queries=31, request_id="a")
+    assert str(caught.value) == (
+        "Expected a request within the budget, got 31 queries and up to 31 answers; "
+        "what is left: 100 queries and 30 answers."
+    )
+    with pytest.raises(InputError, match="Expected the budget's mechanism"):
+        ledger.reserve(GNMax(sigma=40), n_queries=1, request_id="a")
+    for bad in (0, -1, 1.5, "one"):
+        with pytest.raises(InputError, match="n_queries"):
+            ledger.reserve(CONFIDENT, n_queries=bad, request_id="a")
+    for bad in ("", "x" * 201, "a\nb", 7, None):
+        with pytest.raises(InputError, match="request_id to be 1 to 200 printable characters"):
+            ledger.reserve(CONFIDENT, n_queries=1, request_id=bad)
+    assert ledger.entries() == []
+    ledger.reserve(CONFIDENT, n_queries=30, request_id="a")
+
+
+def test_two_draws_may_not_share_a_reservation(path):
+    ledger = Ledger(path, budget=COUNT)
+    reservation = ledger.reserve(CONFIDENT, n_queries=2, request_id="a")
+    with pytest.raises(RequestError, match="Expected a new request_id, got 'a'"):
+        ledger.reserve(CONFIDENT, n_queries=2, request_id="a")
+    answers = {"q1": Kept(3, Outcome.TEACHERS, True), "q2": Kept(-1, Outcome.ABSTAINED, True)}
+    assert ledger.keep(reservation, answers) == answers
+    with pytest.raises(LedgerError, match="Expected an open reservation of 'a', got a settled one"):
+        ledger.keep(reservation, {"q3": Kept(1, Outcome.TEACHERS, True), "q4": Kept(-1, Outcome.ABSTAINED, True)})
+    assert len(ledger.entries()) == 2
+    assert ledger.recall(["q1", "q2", "q3"], request_id="b", digest="0") == answers
+
+
+def test_settling_never_raises_a_charge(path):
+    ledger = Ledger(path, budget=FILTER)
+    ledger.reserve(CONFIDENT, n_queries=5, request_id="a")
+    ledger.reserve(GNMax(sigma=40), n_queries=5, request_id="b")
+    with pytest.raises(LedgerError, match="n_answered <= 5, as reserved, got n_answered=6"):
+        ledger.settle("a", n_answered=6)
+    with pytest.raises(InputError, match="n_answered to be a whole number of at least 0"):
+        ledger.settle("a", n_answered=-1)
+    with pytest.raises(LedgerError, match=r"n_answered=5 \(a mechanism without a check answers every query\)"):
+        ledger.settle("b", n_answered=4)
+    with pytest.raises(LedgerError, match="Expected a reservation, got none of request_id='c', part=1"):
+        ledger.settle("c", n_answered=1)
+    ledger.settle("a", n_answered=5)
+    ledger.settle("b", n_answered=5)
+    with pytest.raises(LedgerError, match="n_answered=5, as 'a', part 1, was settled with, got n_answered=4"):
+        ledger.settle("a", n_answered=4)
+    reserved, _, settled, _ = ledger.entries()
+    assert settled.charge == reserved.charge
+    assert ledger.verify() == []
+
+
+def test_a_filter_takes_several_mechanisms_and_guarantees_the_whole_budget(path):
+    with Ledger(path, budget=FILTER) as ledger:
+        ledger.reserve(CONFIDENT, n_queries=10, request_id="a")
+        ledger.settle("a", n_answered=4)
+        ledger.reserve(LNMax(scale=300), n_queries=6, request_id="b")
+        by_hand = (
+            worst_case_cost(CONFIDENT, n_queries=10, n_answered=4, orders=[20]).epsilons
+            + worst_case_cost(LNMax(scale=300), n_queries=6, orders=[20]).epsilons
+        )
+        np.testing.assert_allclose(ledger.spent().epsilons, by_hand, rtol=1e-12)
+        assert total(ledger).charge / 2**UNIT_BITS == pytest.approx(by_hand[0], rel=1e-12)
+        left = ledger.remaining()
+        assert left["rdp"] == pytest.approx(FILTER.limit.charge / 2**UNIT_BITS - by_hand[0], rel=1e-9)
+        assert 0 < left["share"] < 1
+        assert "not a guarantee" in ledger.spent().basis
+        assert ledger.summary()["guarantee"]["epsilon"] == 1  # whatever was spent
+        with pytest.raises(BudgetError, match=r"got 1000 queries at a Rényi cost of 8\.34") as caught:
+            ledger.reserve(CONFIDENT, n_queries=1000, request_id="c")
+        assert "what is left: a Rényi cost of 0.5" in str(caught.value)
+
+
+def test_a_filter_is_filled_to_the_brim_and_not_beyond(path):
+    ledger = Ledger(path, budget=FILTER)
+    fits = FILTER.room(FILTER.price(CONFIDENT, n_queries=0, n_answers=0), CONFIDENT)
+    ledger.reserve(CONFIDENT, n_queries=fits, request_id="most")
+    for n_queries in (1, 10**12):
+        with pytest.raises(BudgetError):
+            ledger.reserve(CONFIDENT, n_queries=n_queries, request_id="more")
+    some = ledger.reserve_some(LNMax(scale=60_000), n_queries=10**12, request_id="tiny", digest="0")
+    assert 0 < some.n_queries < 10**12
+    with pytest.raises(BudgetError):
+        ledger.reserve(LNMax(scale=60_000), n_queries=1, request_id="more")
+    assert ledger.verify() == []
+
+
+def test_reserve_some_takes_what_fits_in_numbered_parts(path):
+    ledger = Ledger(path, budget=COUNT)
+    parts = [ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0") for _ in range(2)]
+    assert [(part.part, part.n_queries) for part in parts] == [(1, 20), (2, 10)]
+    with pytest.raises(
+        BudgetError, match="got 20 queries and up to 20 answers; what is left: 70 queries and 0 answers"
+    ):
+        ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0")
+    ledger.settle("a", n_answered=5, part=2)
+    with pytest.raises(RequestError, match="Expected the rows that request 'a' asked about before, got others"):
+        ledger.reserve_some(CONFIDENT, n_queries=1, request_id="a", digest="1")
+    assert ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0").n_queries == 5
+    assert ledger.verify() == []
+
+
+def test_a_refused_request_is_not_tied_to_its_rows(path):
+    ledger = Ledger(path, budget=CountBudget(GNMax(sigma=1), n_queries=1, delta=1e-5))
+    ledger.reserve(GNMax(sigma=1), n_queries=1, request_id="first")
+    with pytest.raises(BudgetError):
+        ledger.reserve_some(GNMax(sigma=1), n_queries=2, request_id="a", digest="0")
+    assert ledger.recall([], request_id="a", digest="1") == {}
+
+
+class Model(RuleBasedStateMachine):
+    """The ledger against a dict: what is left is brute-forced from every part's own numbers."""
+
+    budget = COUNT
+
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY)
+        self.ledger = Ledger(f"{self.folder.name}/l.sqlite", budget=self.budget)
+        self.parts = {}  # (request, part): [queries, answers, open]
+        self.names = 0
+
+    def spent(self):
+        return sum(q for q, _, _ in self.parts.values()), sum(a for _, a, _ in self.parts.values())
+
+    def fits(self, n):
+        queries, answers = self.spent()
+        return queries + n <= 100 and answers + n <= 30
+
+    @rule(n=st.integers(1, 40))
+    def reserve(self, n):
+        self.names += 1
+        if self.fits(n):
+            self.ledger.reserve(CONFIDENT, n_queries=n, request_id=f"r{self.names}")
+            self.parts[f"r{self.names}", 1] = [n, n, True]
+        else:
+            with pytest.raises(BudgetError):
+                self.ledger.reserve(CONFIDENT, n_queries=n, request_id=f"r{self.names}")
+
+    @rule(n=st.integers(1, 40), name=st.sampled_from(["x", "y"]))
+    def reserve_some(self, n, name):
+        most = max((k for k in range(n + 1) if self.fits(k)), default=0)
+        if most == 0:
+            with pytest.raises(BudgetError):
+                self.ledger.reserve_some(CONFIDENT, n_queries=n, request_id=name, digest=name)
+        else:
+            got = self.ledger.reserve_some(CONFIDENT, n_queries=n, request_id=name, digest=name)
+            assert got.n_queries == most
+            assert got.part == 1 + sum(who == name for who, _ in self.parts)
+            self.parts[name, got.part] = [most, most, True]
+
+    @precondition(lambda self: self.parts)
+    @rule(data=st.data())
+    def settle(self, data):
+        (name, part), (queries, answers, is_open) = data.draw(st.sampled_from(sorted(self.parts.items())))
+        n = data.draw(st.integers(0, queries + 1))
+        if n > queries or (not is_open and n != answers):
+            with pytest.raises(LedgerError):
+                self.ledger.settle(name, n_answered=n, part=part)
+        else:
+            self.ledger.settle(name, n_answered=n, part=part)
+            self.parts[name, part] = [queries, n, False]
+
+    @rule()
+    def reopen(self):
+        self.ledger.close()
+        self.ledger = Ledger(f"{self.folder.name}/l.sqlite")
+
+    @invariant()
+    def adds_up(self):
+        queries, answers = self.spent()
+        assert self.ledger.remaining() == {"queries": 100 - queries, "answers": 30 - answers}
+
+    def teardown(self):
+        assert self.ledger.summary()["unsettled"] == sum(q for q, _, is_open in self.parts.values() if is_open)
+        assert self.ledger.verify() == []
+        self.ledger.close()
+        self.folder.cleanup()
+
+
+Model.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestModel = Model.TestCase
+
+
+def test_opening_needs_a_ledger_and_its_own_budget(path):
+    with pytest.raises(LedgerError, match=r"Expected a ledger at ledger\.sqlite, got none; give a budget to make one"):
+        Ledger(path)
+    assert not path.exists()
+    with Ledger(path, budget=COUNT) as made:
+        made.reserve(CONFIDENT, n_queries=2, request_id="a")
+    for where in (path, str(path), f"sqlite:///{path}"):
+        with Ledger(where) as opened, Ledger(where, budget=COUNT) as checked:
+            assert opened.budget == checked.budget == COUNT
+            assert checked.remaining() == {"queries": 98, "answers": 28}
+    other = CountBudget(CONFIDENT, n_queries=100, n_answers=31, delta=1e-5)
+    with pytest.raises(LedgerError, match="was made with: n_answers=30, got n_answers=31"):
+        Ledger(path, budget=other)
+    assert repr(Ledger(path)) == f"<Ledger ledger.sqlite: {COUNT}>"
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (":memory:", "Expected a file for the ledger, got a database in memory"),
+        ("sqlite://", "Expected a path or sqlite:///path for the ledger"),
+        ("", "Expected a path or sqlite:///path for the ledger"),
+        (None, "Expected a path or sqlite:///path for the ledger, got NoneType"),
+        (
+            "postgresql://someone:secret@host/db",
+            r"Expected a path or sqlite:///path for the ledger, got postgresql://\.\.",
+        ),
+        (
+            "/nowhere/at/all/ledger.sqlite",
+            "Expected to use the ledger ledger.sqlite, got: unable to open database file",
+        ),
+    ],
+)
+def test_what_is_no_ledger_is_refused_in_one_line(where, message):
+    with pytest.raises(LedgerError, match=message) as caught:
+        Ledger(where, budget=COUNT)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "text").write_text("not a database" * 500)
+    with pytest.raises(LedgerError, match="Expected to use the ledger text, got: file is not a database"):
+        Ledger(tmp_path / "text", budget=COUNT)
+    (tmp_path / "empty").touch()
+    with pytest.raises(LedgerError, match="Expected a ledger at empty, got none"):
+        Ledger(tmp_path / "empty")
+    with Ledger(tmp_path / "empty", budget=COUNT) as made:  # as after a crash while it was made
+        assert made.verify() == []
+
+
+def test_a_commit_is_on_disk_before_the_verb_returns(path):
+    """WAL and synchronous=FULL, as the engine's own connections have them."""
+    with Ledger(path, budget=COUNT) as ledger, ledger._store.transaction(write=True) as now:
+        pragma = {
+            name: now.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("synchronous", "journal_mode")
+        }
+    assert pragma == {"synchronous": 2, "journal_mode": "wal"}
+
+
+def filled(path):
+    """A ledger with settled, open and sliced parts and some answers."""
+    ledger = Ledger(path, budget=COUNT)
+    one = ledger.reserve_some(CONFIDENT, n_queries=2, request_id="a", digest="0")
+    ledger.keep(one, {"1" * 64: Kept(3, Outcome.TEACHERS, True), "2" * 64: Kept(-1, Outcome.ABSTAINED, True)})
+    ledger.reserve_some(CONFIDENT, n_queries=3, request_id="a", digest="0")
+    ledger.reserve(CONFIDENT, n_queries=4, request_id="b", secure=False)
+    ledger.settle("b", n_answered=2)
+    return ledger
+
+
+def tamper(path, *statements):
+    with sqlite3.connect(path) as raw:
+        triggers = [name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+        assert len(triggers) == 8
+        for name in triggers:
+            raw.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            raw.execute(statement)
+    raw.close()
+
+
+@pytest.mark.parametrize("table", ["terrine_ledger", "terrine_entries", "terrine_requests", "terrine_answers"])
+def test_the_database_itself_refuses_to_change_or_delete_a_row(path, table):
+    filled(path).close()
+    raw = sqlite3.connect(path)
+    column = raw.execute(f"SELECT * FROM {table}").description[0][0]
+    for statement in (f"UPDATE {table} SET {column} = {column}", f"DELETE FROM {table}"):
+        with pytest.raises(sqlite3.IntegrityError, match="a ledger is only ever added to"):
+            raw.execute(statement)
+    raw.close()
+
+
+ENTRY = "terrine_entries"
+TAMPERINGS = [
+    (f"DELETE FROM {ENTRY} WHERE seq = 3", "entry 4: comes after 2: an entry is missing"),
+    (f"DELETE FROM {ENTRY} WHERE seq = 1", "entry 2: settles what was never reserved"),
+    (f"DELETE FROM {ENTRY} WHERE seq = 2", "answer 11111111: was settled by entry 2, which is not there"),
+    (f"UPDATE {ENTRY} SET n_answers = 1 WHERE seq = 5", "entry 5: has totals that do not add up"),
+    (f"UPDATE {ENTRY} SET n_answers = 5 WHERE seq = 5", "entry 5: has impossible numbers of queries and answers"),
+    (f"UPDATE {ENTRY} SET n_answers = 1 WHERE seq = 4", "entry 4: does not reserve an answer to every query"),
+    (
+        f"UPDATE {ENTRY} SET n_queries = 3, n_answers = 3 WHERE seq = 4",
+        "entry 5: settles something else than was reserved",
+    ),
+    (f"UPDATE {ENTRY} SET total_answers = 0 WHERE seq = 5", "entry 5: has totals that do not add up"),
+    (f"UPDATE {ENTRY} SET total_queries = 101 WHERE seq = 5", "entry 5: exceeds the budget"),
+    (f"UPDATE {ENTRY} SET total_answers = -1 WHERE seq = 5", "entry 5: exceeds the budget"),
+    (f"UPDATE {ENTRY} SET mechanism = '{{}}' WHERE seq = 4", "entry 4: has a mechanism that the budget does not know"),
+    (f"UPDATE {ENTRY} SET mechanism = mechanism || ' ' WHERE seq = 4", "entry 4: has a mechanism in another spelling"),
+    (
+        f"UPDATE {ENTRY} SET mechanism = replace(mechanism, '150', '151') WHERE seq = 4",
+        "entry 4: has a mechanism that the budget does not know",
+    ),
+    (f"UPDATE {ENTRY} SET kind = 'refund' WHERE seq = 5", "entry 5: is neither a reservation nor a settlement"),
+    (f"UPDATE {ENTRY} SET part = 3 WHERE seq = 3", "entry 3: is a later part without the one before"),
+    (f"UPDATE {ENTRY} SET schema = 'terrine.entry/0' WHERE seq = 3", "entry 3: is not of schema terrine.entry/1"),
+    (f"UPDATE {ENTRY} SET secure = 1 WHERE seq = 5", "entry 5: settles something else than was reserved"),
+    ("UPDATE terrine_answers SET outcome = 1, label = 2", "entry 2: has more answers than it paid for"),
+    ("UPDATE terrine_answers SET outcome = 3 WHERE label = 3", "answer 11111111: has an outcome that there is not"),
+    (
+        "UPDATE terrine_answers SET label = 7 WHERE outcome = 0",
+        "answer 22222222: has a label that its outcome does not",
+    ),
+    ("UPDATE terrine_answers SET secure = 0", "and its entry disagree on how noise was drawn"),
+    (
+        f"INSERT INTO terrine_answers SELECT '{'3' * 64}', 1, 0, 1, 2 UNION SELECT '{'4' * 64}', -1, 0, 1, 2",
+        "entry 2: has more answers than it paid for",
+    ),
+]
+
+
+@pytest.mark.parametrize(("statement", "problem"), TAMPERINGS)
+def test_the_audit_finds_what_was_changed(path, statement, problem):
+    with filled(path) as ledger:
+        assert ledger.verify() == []
+    tamper(path, statement)
+    with Ledger(path) as ledger:
+        found = ledger.verify()
+        assert any(problem in line for line in found), found
+
+
+def test_an_undercharged_entry_is_found(path):
+    with Ledger(path, budget=FILTER) as ledger:
+        ledger.reserve(CONFIDENT, n_queries=2, request_id="a")
+        assert ledger.verify() == []
+    tamper(path, f"UPDATE {ENTRY} SET charge = charge - 100000000, total_charge = total_charge - 100000000")
+    with Ledger(path) as ledger:
+        assert ledger.verify() == ["entry 1: is charged less than it costs"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE terrine_ledger SET budget = replace(budget, '100', '900')", "got one that was changed"),
+        ("UPDATE terrine_ledger SET budget = 'x'", "Expected a budget in ledger.sqlite, got a damaged one"),
+        (
+            "UPDATE terrine_ledger SET schema = 'terrine.ledger/9'",
+            "to be a ledger of schema terrine.ledger/1, got another",
+        ),
+        ("DELETE FROM terrine_ledger", "Expected a ledger at ledger.sqlite, got none"),
+    ],
+)
+def test_a_changed_budget_is_refused(path, statement, message):
+    before = filled(path)
+    tamper(path, statement)
+    assert len(before.verify()) == 1
+    with pytest.raises(LedgerError, match=message):
+        Ledger(path)
+
+
+def test_a_damaged_file_is_found(path):
+    filled(path).close()
+    whole = bytearray(path.read_bytes())
+    assert len(whole) > 3 * 4096
+    for page in range(2, len(whole) // 4096):
+        whole[page * 4096 + 8 : page * 4096 + 600] = os.urandom(592)
+    path.write_bytes(whole)
+    try:
+        found = Ledger(path).verify()
+    except LedgerError as error:
+        found = [str(error)]
+    assert found
+    assert all("\n" not in line for line in found)
+
+
+def test_what_may_be_shown_is_plain_and_complete(path):
+    with filled(path) as ledger:
+        shown = ledger.summary()
+    assert shown["budget"] == COUNT.to_json()
+    assert shown["guarantee"]["epsilon"] == COUNT.guarantee().epsilon
+    numbers = {name: shown[name] for name in ("secure", "entries", "queries", "answers", "unsettled", "remaining")}
+    assert numbers == {
+        "secure": False,
+        "entries": 5,
+        "queries": 9,
+        "answers": 6,
+        "unsettled": 3,
+        "remaining": {"queries": 91, "answers": 24},
+    }
+
+
+def test_threads_share_a_ledger(path):
+    ledger, refused = Ledger(path, budget=CountBudget(GNMax(sigma=1), n_queries=20, delta=1e-5)), []
+
+    def spend(name):
+        for k in range(8):
+            try:
+                ledger.reserve(GNMax(sigma=1), n_queries=1, request_id=f"{name}-{k}")
+            except BudgetError:
+                refused.append(name)
+
+    threads = [threading.Thread(target=spend, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 12
+    assert ledger.remaining() == {"queries": 0, "answers": 0}
+    assert ledger.verify() == []

@@ -62,6 +62,23 @@ def epsilon_by_query(
     write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150), mode=mode)
 
 
+def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
+    """Queries by the share of teachers behind the top class; drawn for the owner, and marked as secret."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
+    figure = _figure()
+    axes = figure.subplots()
+    edges = np.asarray(histogram["edges"])
+    axes.bar(edges[:-1], histogram["queries"], width=np.diff(edges), align="edge", color=_COLOURS["secret"])
+    axes.set_xlabel("share of teachers behind the top class")
+    axes.set_ylabel("queries")
+    axes.set_title(
+        "How well the teachers agree\nSECRET: depends on private votes", fontsize=10, color=_COLOURS["secret"]
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix[1:].lower(), dpi=150), mode=0o600)
+
+
 def _figure() -> Any:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

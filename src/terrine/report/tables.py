@@ -167,3 +167,70 @@ def _cell(key: str, value: float) -> str:
     if key in ("accuracy", "check_share"):
         return f"{value:.1%}"
     return f"{value:,.0f}" if key in ("n_queries", "n_answers", "right_answers") else f"{value:g}"
+
+
+def print_votes(facts: dict[str, Any]) -> None:
+    """That teachers voted and, where they were asked for, how well they agree (secret)."""
+    print(f"{facts['teachers']:,} teachers voted on {facts['queries']:,} queries in {facts['classes']} classes.")
+    print(f"The votes are secret, in {facts['run']}/votes.npz.")
+    if "secret" not in facts:
+        print(f"Next: terrine label {facts['run']}")
+        return
+    table = Table(title="How well the teachers agree", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("[red]secret[/red]", "", "[red]these lines depend on private votes: do not publish them[/red]")
+    table.add_row("mean top vote", f"{facts['mean_top_vote']:,.1f}", f"of {facts['teachers']:,} teachers")
+    if "plurality_accuracy" in facts:
+        table.add_row("plurality right", f"{facts['plurality_accuracy']:.1%}", "on the public rows' own labels")
+        table.add_row("a teacher right", f"{facts['mean_teacher_accuracy']:.1%}", "on average")
+    counts, edges = facts["histogram"]["queries"], facts["histogram"]["edges"]
+    for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True):
+        if n:
+            bar = "█" * max(1, round(40 * n / max(counts)))
+            table.add_row(f"{low:.0%} to {high:.0%} agree", f"{n:,}", bar)
+    Console().print(table)
+
+
+def print_ledger(found: dict[str, Any]) -> None:
+    """A ledger's summary."""
+    table = Table(title="What was spent of the budget", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    guarantee = found["guarantee"]
+    table.add_row(
+        "ε, guaranteed",
+        f"[bold]{round_up(guarantee['epsilon'])}[/bold]",
+        f"δ={guarantee['delta']:g}, for all answers there will ever be",
+    )
+    table.add_row("neighbours", "", escape(guarantee["relation"]))
+    table.add_row("queries put", f"{found['queries']:,}", "")
+    table.add_row("answers charged", f"{found['answers']:,}", "")
+    for name, left in found["remaining"].items():
+        table.add_row(f"{name} left", f"{left:,.6g}", "")
+    if found["unsettled"]:
+        table.add_row("unsettled", f"{found['unsettled']:,}", "reserved by what did not finish; stays charged")
+    if not found["secure"]:
+        table.add_row("[red]insecure[/red]", "", "[red]seeded noise was drawn: these answers are not private[/red]")
+    Console().print(table)
+
+
+def print_dry_run(facts: dict[str, Any]) -> None:
+    """What a run would do, and its worst-case cost."""
+    table = Table(title="What this run would do", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    mechanism = dict(facts["mechanism"])
+    kind = mechanism.pop("kind")
+    table.add_row("teachers", f"{facts['teachers']:,}", f"{facts['teacher']}, on {escape(facts['data'])}")
+    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
+    table.add_row("queries, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
+    table.add_row("answers, at most", f"{facts['answers_at_most']:,}", f"in {facts['classes']} classes")
+    table.add_row("student", facts["student"], "")
+    guarantee = facts["guarantee"]
+    epsilon = f"[bold]{round_up(guarantee['epsilon'])}[/bold]"
+    table.add_row("ε, publishable", epsilon, f"δ={guarantee['delta']:g}, worst case: whatever the votes are")
+    Console().print(table)

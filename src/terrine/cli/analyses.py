@@ -1,89 +1,32 @@
-"""The command line: library verbs, no logic of its own.
-
-Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted.
-"""
+"""Commands on votes alone: analyze, plan."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 import re
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from terrine import __version__, _validate
+from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import ORDERS, Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, plan, rule_of_thumb
 from terrine.accounting.release import tested_guarantee
 from terrine.accounting.routes import plan_tested
 from terrine.analysis import analyze_votes
-from terrine.datasets import prepare
+from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import InputError, OrderGridWarning, TerrineError, TerrineWarning
+from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
-from terrine.report.tables import plan_row, print_analysis, print_data_set, print_plan, print_route, route_row
+from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 
-DataName = Literal["mnist", "svhn", "adult", "glyph", "small-glyph", "blobs"]
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
-
-app = typer.Typer(
-    name="terrine",
-    help="Private learning by PATE, with an epsilon you can defend.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def main() -> None:
-    """Run the command line; a user's mistake becomes one line and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters still gets its numbers
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", TerrineWarning)
-        try:
-            code = app(prog_name="terrine", standalone_mode=False)
-        except TerrineError as error:
-            code = _complain(str(error))
-        except typer.TyperException as error:
-            code = _complain(error.format_message())
-        except OSError as error:
-            code = _complain(f"Expected to use {error.filename or 'a file'}, got: {error.strerror or error}.")
-        except (KeyboardInterrupt, typer.Abort):
-            code = _complain("Interrupted.", 130)
-    for warning in caught:
-        print(f"terrine: warning: {warning.message}", file=sys.stderr)
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _complain(message: str, code: int = 2) -> int:
-    print(f"terrine: {' '.join(message.split())}", file=sys.stderr)
-    return code
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
-        print(f"terrine {__version__}")
-        raise typer.Exit()
 
 
 @app.command()
@@ -129,9 +72,7 @@ def analyze(
         typer.Option(help="With --target: share of what is left that answers may cost (0.8 unless given)."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of epsilon by queries (.png, .svg, .pdf).")] = None,
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Also show numbers that depend on the private votes.")
-    ] = False,
+    reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
     """What answering these votes costs: what may be published and, with --reveal, the data-dependent cost."""
@@ -171,7 +112,7 @@ def analyze(
         votes = votes[:queries]
     if (mechanism == "interactive") != (student_proba is not None):
         raise InputError("Expected --student-proba with --mechanism interactive and with no other.")
-    with _progress(f"{accountant} accountant", quiet=as_json or not reveal) as progress:
+    with progress_bar(f"{accountant} accountant", quiet=as_json or not reveal) as progress:
         result = analyze_votes(
             votes,
             chosen,
@@ -188,7 +129,7 @@ def analyze(
             reveal=reveal,
             progress=progress,
         )
-    _show(result, as_json=as_json)
+    show(result, as_json=as_json)
 
 
 @app.command("plan")
@@ -254,13 +195,13 @@ def plan_command(
     )
     tested = None
     if route:
-        with _progress("tested route", quiet=as_json) as progress:
+        with progress_bar("tested route", quiet=as_json) as progress:
             tested = plan_tested(
                 proposal, standin=votes, max_queries=max_queries, min_accuracy=min_accuracy, progress=progress
             )
     if as_json:
         result = {**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command}
-        _print_json(result | ({"tested": None if tested is None else route_row(tested)} if route else {}))
+        print_json(result | ({"tested": None if tested is None else route_row(tested)} if route else {}))
         return
     print_plan(proposal, start, title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers")
     console = Console()
@@ -280,66 +221,11 @@ def plan_command(
             )
 
 
-@app.command("data")
-def data_command(
-    name: Annotated[DataName, typer.Argument(metavar="NAME", help="mnist, svhn, adult, glyph, small-glyph or blobs.")],
-    as_json: Json = False,
-) -> None:
-    """Fetch a data set where it is missing, check it, and say what it is."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
-
-        def progress(what: str, done: int, total: int | None) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-        facts = prepare(name, progress=progress)
+def show(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        _print_json(facts)
-    else:
-        print_data_set(facts)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo"),
-    as_json: Json = False,
-) -> None:
-    """The privacy analysis of a built-in synthetic vote set, with its table and plot: nothing to download."""
-    out.mkdir(parents=True, exist_ok=True)
-    votes = synthetic_votes(n_queries=1000, n_classes=10, n_teachers=250, consensus=0.9)
-    if not as_json:
-        print("250 imagined teachers vote on 1,000 queries in 10 classes (synthetic: nobody's data, so all is shown).")
-    with _progress("exact accountant", quiet=as_json) as progress:
-        result = analyze_votes(
-            votes,
-            ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40),
-            delta=1e-5,
-            n_answers=600,
-            n_records=60_000,
-            plot=out / "epsilon.png",
-            reveal=True,
-            progress=progress,
-        )
-    _show(result, as_json=as_json)
-
-
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         print_analysis(result)
-
-
-@contextmanager
-def _progress(label: str, *, quiet: bool) -> Iterator[Callable[[float], object]]:
-    """A bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task(label, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
 
 
 def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
@@ -380,7 +266,3 @@ def _load_proba(path: Path | None, n_queries: int) -> Any:
     if not isinstance(proba, np.ndarray) or proba.ndim != 2:
         raise InputError(f"Expected --student-proba to be an .npy file of a row per query, got {path.name}.")
     return proba[:n_queries]
-
-
-def _print_json(result: dict[str, Any]) -> None:
-    print(json.dumps(result, indent=2, allow_nan=False))

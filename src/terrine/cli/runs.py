@@ -1,0 +1,221 @@
+"""Commands over a run directory: run and its stages, and tally."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
+from terrine.errors import InputError
+
+if TYPE_CHECKING:
+    from terrine.run import Run
+
+Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a run's settings (.toml).")]
+Out = Annotated[
+    Path | None, typer.Option(help="With settings: the run directory (default: the settings' name in this folder).")
+]
+
+
+def open_run(source: Path, out: Path | None) -> Run:
+    """The run of a directory; or of settings, begun where it is new."""
+    from terrine.run import Run
+
+    if source.is_dir():
+        if out is not None:
+            raise InputError("Expected --out with a run's settings, got it with a run directory.")
+        return Run(source)
+    return Run.create(source, out or Path(source.stem))
+
+
+@app.command()
+def teach(source: Source, out: Out = None, as_json: Json = False) -> None:
+    """Deal the private rows to teachers and train them; a rerun trains only what is missing."""
+    run = open_run(source, out)
+    with progress_bar("teaching", quiet=as_json) as progress:
+        shares = run.teach(progress=progress)
+    kept = run.config.teachers.keep
+    facts = {
+        "run": str(run.folder),
+        "teachers": shares.n_teachers,
+        "kept": kept,
+        "relation": shares.relation,
+        "classes": len(run.task.classes),
+    }
+    if as_json:
+        print_json(facts)
+        return
+    done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
+    print(f"{shares.n_teachers:,} teachers, {done}.")
+    print(f"Neighbours: {shares.relation}.")
+    print(f"Next: terrine vote {run.folder}")
+
+
+@app.command()
+def vote(
+    source: Source,
+    out: Out = None,
+    ballots: Annotated[
+        Path | None,
+        typer.Option(help="Write each teacher's choices to this .npz instead: an owner's part, for terrine tally."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --reveal: a histogram of the top votes (.png, .svg, .pdf). Secret.")
+    ] = None,
+    reveal: Reveal = False,
+    as_json: Json = False,
+) -> None:
+    """Let the teachers vote on the public rows that are asked. The votes are secret and stay in the run directory."""
+    if plot is not None and not reveal:
+        raise InputError("Expected --reveal with --plot: the histogram depends on private votes.")
+    run = open_run(source, out)
+    if ballots is not None:
+        if reveal:
+            raise InputError("Expected either --ballots or --reveal, got both.")
+        with progress_bar("voting", quiet=as_json) as progress:
+            part = run.ballots(progress=progress)
+        part.save(ballots)
+        first, last = int(part.ids.min()), int(part.ids.max())
+        facts: dict[str, Any] = {"ballots": str(ballots), "teachers": len(part.ids), "ids": [first, last]}
+        if as_json:
+            print_json(facts)
+        else:
+            print(
+                f"Ballots of teachers {first} to {last} written to {ballots}. Secret: hand it to whoever tallies only."
+            )
+        return
+    with progress_bar("voting", quiet=as_json) as progress:
+        votes = run.vote(progress=progress)
+    facts = {"run": str(run.folder), "teachers": votes.n_teachers, "queries": len(votes), "classes": votes.n_classes}
+    if reveal:
+        from terrine.report.plots import consensus_histogram
+
+        secret = run.consensus().reveal()  # asked for, and marked as what it is
+        facts |= {"secret": "secret: depends on private votes", **secret}
+        if plot is not None:
+            consensus_histogram(secret["histogram"], plot)
+    if as_json:
+        print_json(facts)
+        return
+    from terrine.report.tables import print_votes
+
+    print_votes(facts)
+
+
+@app.command("tally")
+def tally_command(
+    files: Annotated[list[Path], typer.Argument(metavar="BALLOTS...", help="The owners' .npz files of ballots.")],
+    out: Annotated[Path, typer.Option(help="Write the votes to this .npz file, or into this run directory. Secret.")],
+    as_json: Json = False,
+) -> None:
+    """Merge the ballots of several owners into one vote; their teachers' ids must be disjoint."""
+    from terrine.votes import Ballots, tally
+
+    votes = tally([Ballots.load(path) for path in files])
+    if out.is_dir():
+        open_run(out, None).take_votes(votes)
+    else:
+        votes.save(out)
+    facts = {"votes": str(out), "teachers": votes.n_teachers, "queries": len(votes), "owners": len(files)}
+    if as_json:
+        print_json(facts)
+    else:
+        print(f"{votes.n_teachers:,} teachers of {len(files)} owners on {len(votes):,} queries: {out} (secret).")
+
+
+@app.command()
+def label(source: Source, out: Out = None, as_json: Json = False) -> None:
+    """Answer the queries through the mechanism: charged on disk before noise is drawn."""
+    run = open_run(source, out)
+    with progress_bar("labelling", quiet=as_json) as progress:
+        answers = run.label(progress=progress)
+    if as_json:
+        print_json(run.guarantee())
+        return
+    print_label(run, answers.n_answered, len(answers))
+    print(f"Next: terrine learn {run.folder}")
+
+
+@app.command()
+def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
+    """Train the student on public rows and answers; it may be published with its guarantee."""
+    run = open_run(source, out)
+    with progress_bar("learning", quiet=as_json) as progress:
+        facts = run.learn(progress=progress)
+    if as_json:
+        print_json(facts)
+        return
+    print_student(run, facts)
+    print(f"Next: terrine report {run.folder}")
+
+
+@app.command()
+def report(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
+    """Write the run's page, report.html; with --reveal the owner's own, report.secret.html."""
+    from terrine.summary import public_facts, write_run_report
+
+    run = open_run(source, out)
+    with progress_bar("report", quiet=as_json or not reveal) as progress:
+        path = write_run_report(run, reveal=reveal, progress=progress)
+    if as_json:
+        print_json({"report": str(path), **public_facts(run)})
+    else:
+        print(f"{path}" + (" (secret: depends on private votes; do not publish it)" if reveal else ""))
+
+
+@app.command("run")
+def run_command(
+    source: Source,
+    out: Out = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it costs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The whole of it: teach, vote, label, learn, report. Resumable: what is done is not done again."""
+    if dry_run:
+        describe(source, as_json=as_json)
+        return
+    from terrine.summary import write_run_report
+
+    run = open_run(source, out)
+    stages = (("teaching", run.teach), ("voting", run.vote), ("labelling", run.label), ("learning", run.learn))
+    for name, stage in stages:
+        with progress_bar(name, quiet=as_json) as progress:
+            stage(progress=progress)
+    path = write_run_report(run)
+    shown, facts = run.guarantee(), run.student_facts() or {}
+    if as_json:
+        print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts})
+        return
+    print_label(run, shown["answered"], shown["queries_at_most"])
+    print_student(run, facts)
+    print(f"Report: {path}")
+
+
+def describe(source: Path, *, as_json: bool) -> None:
+    """A run's plan and its worst-case cost; nothing is written."""
+    from terrine.run import dry_run
+
+    facts = dry_run(source)
+    if as_json:
+        print_json(facts)
+    else:
+        from terrine.report.tables import print_dry_run
+
+        print_dry_run(facts)
+
+
+def print_label(run: Run, answered: int, asked: int) -> None:
+    from terrine.accounting.curves import round_up
+
+    shown = run.guarantee()
+    print(f"{answered:,} of {asked:,} queries were answered, {asked - answered:,} withheld.")
+    print(f"Guarantee: ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}.")
+
+
+def print_student(run: Run, facts: dict[str, Any]) -> None:
+    if facts.get("accuracy") is not None:
+        low, high = facts["interval"]
+        print(f"Student: {facts['accuracy']:.1%} right on {facts['n_test']:,} test rows ({low:.1%} to {high:.1%}).")
+    print(f"The student is in {run.folder}/student, with its model card.")

@@ -1,0 +1,233 @@
+"""What a run is, as a TOML file: data, teachers, privacy, student. All of it is public."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from terrine.errors import InputError
+
+Count = Field(ge=1)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Part):
+    """A built-in data set by name, or one's own files."""
+
+    name: str | None = None  # mnist, svhn, adult, glyph, small-glyph, blobs
+    options: dict[str, Any] = Field(default_factory=dict)
+    private: Path | None = None
+    public: Path | None = None
+    test: Path | None = None  # labelled, for the report's accuracy alone
+    classes: list[str] | None = Field(default=None, min_length=2)
+    label: str | None = None
+    unit: str | None = None
+    columns: list[str] | None = None
+    categories: dict[str, list[str]] | None = None
+    image_shape: tuple[int, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        own = (self.private, self.public, self.classes)
+        if (self.name is None) == (own == (None, None, None)):
+            raise ValueError("Expected either name (a built-in data set) or private, public and classes (your own)")
+        if self.name is None and None in own:
+            raise ValueError("Expected private, public and classes together, got one of them missing")
+        if self.name is None and self.options:
+            raise ValueError("Expected options with name (a built-in data set) only")
+        if self.name is not None and (self.test, self.label, self.unit, self.columns, self.categories) != (None,) * 5:
+            raise ValueError("Expected test, label, unit, columns and categories with your own files only")
+        return self
+
+
+class FeaturesConfig(_Part):
+    """Features learned from the public rows, without labels; teachers see these instead of the rows."""
+
+    options: dict[str, Any] = Field(default_factory=dict)  # of FeatureRecipe
+
+
+class TeachersConfig(_Part):
+    number: int = Count
+    kind: Literal["forest", "boosting", "logistic", "conv", "centroid", "sklearn"] = "forest"
+    estimator: str | None = None  # kind = "sklearn": a dotted name, as sklearn.svm.SVC
+    options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, ConvRecipe or CentroidTeacher
+    partition: Literal["hashed", "balanced"] = "hashed"
+    min_units: int = Field(default=1, ge=0)
+    first_id: int = Field(default=0, ge=0)
+    keep: bool = True  # false: votes only, which is enough for everything but a service
+    executor: Literal["serial", "processes", "ray"] = "processes"
+    workers: int | None = Field(default=None, ge=1)
+    chunk: int | None = Field(default=None, ge=1)
+    device: str = "auto"
+
+    @model_validator(mode="after")
+    def _estimator(self) -> Self:
+        if (self.kind == "sklearn") != (self.estimator is not None):
+            raise ValueError('Expected estimator with kind = "sklearn" and with no other')
+        return self
+
+
+class PrivacyConfig(_Part):
+    """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs."""
+
+    delta: float = Field(gt=0, lt=1)
+    epsilon: float | None = Field(default=None, gt=0)
+    consensus: float | None = Field(default=None, gt=0, lt=1)  # assumed share of teachers that agree, for planning
+    min_accuracy: float = Field(default=0.95, gt=0, lt=1)
+    mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
+    threshold: float | None = None
+    sigma_check: float | None = Field(default=None, gt=0)
+    sigma_vote: float | None = Field(default=None, gt=0)
+    sigma: float | None = Field(default=None, gt=0)
+    scale: float | None = Field(default=None, gt=0)
+    queries: int | None = Field(default=None, ge=1)
+    answers: int | None = Field(default=None, ge=1)
+    ask: Literal["first", "random", "representative"] = "random"
+
+    @model_validator(mode="after")
+    def _planned_or_given(self) -> Self:
+        needed = {
+            None: ("epsilon", "consensus"),
+            "confident": ("threshold", "sigma_check", "sigma_vote", "queries"),
+            "gnmax": ("sigma", "queries"),
+            "lnmax": ("scale", "queries"),
+        }[self.mechanism]
+        about = "a plan" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
+        for name in needed:
+            if getattr(self, name) is None:
+                raise ValueError(f"Expected {name} with {about}, got none")
+        allowed = {*needed, "answers"} if self.mechanism == "confident" else {*needed}
+        for name in ("epsilon", "consensus", "threshold", "sigma_check", "sigma_vote", "sigma", "scale", "answers"):
+            if name not in allowed and getattr(self, name) is not None:
+                raise ValueError(f"Expected no {name} with {about}")
+        return self
+
+
+class StudentConfig(_Part):
+    kind: Literal["vat", "gan", "match", "supervised"] = "supervised"
+    estimator: str | None = None  # kind = "supervised": a dotted name; a random forest unless given
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class RunConfig(_Part):
+    seed: int = Field(default=0, ge=0)  # of teachers and student; the noise and the partition's key have none
+    data: DataConfig
+    features: FeaturesConfig | None = None
+    teachers: TeachersConfig
+    privacy: PrivacyConfig
+    student: StudentConfig = StudentConfig()
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.teachers.kind == "centroid" and self.features is None:
+            raise ValueError('Expected a [features] table with teachers.kind = "centroid"')
+        if self.privacy.ask == "representative" and self.features is None:
+            raise ValueError('Expected a [features] table with privacy.ask = "representative"')
+        return self
+
+
+def read_config(path: str | Path) -> RunConfig:
+    """A run's settings from a TOML file; file names in it are relative to it."""
+    path = Path(path)
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: Expected a run's settings in TOML, got no such file.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: Expected a file of a run's settings, got a folder.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: Expected TOML, got: {error}.") from None
+    data = given.get("data")
+    if isinstance(data, dict):
+        for name in ("private", "public", "test"):
+            if isinstance(data.get(name), str):
+                data[name] = str((path.parent / data[name]).resolve())
+    try:
+        return RunConfig.model_validate(given)
+    except ValidationError as error:
+        raise InputError(f"{path.name}: {_in_words(error)}") from None
+
+
+def write_config(config: RunConfig) -> str:
+    """The settings as TOML, with every default written out."""
+    given = json.loads(config.model_dump_json(exclude_none=True))
+    lines: list[str] = []
+    _table(given, "", lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def differences(one: RunConfig, other: RunConfig) -> list[str]:
+    """The keys in which two runs' settings differ, dotted."""
+    first, second = (_flat(c.model_dump(mode="json")) for c in (one, other))
+    return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first problem, with the key's dotted name and, for a misspelt one, the nearest that there is."""
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _keys(first["loc"][:-1])
+        close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}."
+        return f"Expected no key {key}, got one{hint}"
+    if first["type"] == "missing":
+        return f"Expected {key}, got none."
+    said = first["msg"].removeprefix("Value error, ")
+    where = f" in [{key}]" if key and first["type"] == "value_error" else ""
+    if first["type"] == "value_error":
+        return f"{said}{where}."
+    return f"Expected another {key}: {said.lower()}, got {str(first['input'])[:60]!r}."
+
+
+def _keys(where: tuple[int | str, ...]) -> list[str]:
+    part: Any = RunConfig
+    for name in where:
+        kind = part.model_fields[str(name)].annotation
+        part = next((k for k in getattr(kind, "__args__", (kind,)) if hasattr(k, "model_fields")), kind)
+    return list(part.model_fields)
+
+
+def _table(values: dict[str, Any], name: str, lines: list[str]) -> None:
+    tables = {key: value for key, value in values.items() if isinstance(value, dict) and name.count(".") == 0}
+    for key, value in values.items():
+        if key not in tables:
+            lines.append(f"{_key(key)} = {_value(value)}")
+    for key, value in tables.items():
+        if value:
+            inner = f"{name}.{_key(key)}" if name else _key(key)
+            lines.extend(("", f"[{inner}]"))
+            _table(value, inner, lines)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
+        case list():
+            return "[" + ", ".join(_value(item) for item in value) + "]"
+        case float() if not math.isfinite(value):
+            return str(value)  # TOML has inf and nan
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = f"{name}.{key}" if name else key
+        found |= _flat(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return found

@@ -1,0 +1,244 @@
+"""PATEClassifier: the whole of PATE behind scikit-learn's fit and predict."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_feature_names,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+
+from terrine import _validate
+from terrine.accounting.curves import Guarantee
+from terrine.accounting.planning import plan
+from terrine.budgets import CountBudget, has_check
+from terrine.datasets import PrivateData, PublicData
+from terrine.datasets.synthetic import synthetic_votes
+from terrine.errors import InputError, SpendingWarning
+from terrine.executors import Executor
+from terrine.labeller import KeptVotes, Labeller
+from terrine.ledger import Ledger
+from terrine.mechanisms import ABSTAIN, Answers, Mechanism
+from terrine.partition import new_key, partition
+from terrine.students import SupervisedStudent, fit_student
+from terrine.teachers import SklearnTeacher, poll_teachers
+
+
+class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Learn from private rows; predict with a student that saw public rows and noisy votes only.
+
+    Args:
+        teacher: a scikit-learn classifier (or Pipeline, which then learns inside one share), or one of terrine's
+            teachers; a random forest unless given.
+        student: a scikit-learn classifier or one of terrine's students; a random forest unless given.
+        classes: all labels there can be, public: reading them off private labels would leak.
+        n_teachers: the private rows are dealt to so many.
+        delta: of the guarantee; below one over the number of private records.
+        mechanism: what answers, with ``n_queries`` and ``n_answers``; or None, for a plan from ``epsilon`` and the
+            share of teachers assumed to agree, ``consensus``.
+        n_queries: so many public rows are asked about (default: all, or as many as the plan gives).
+        n_answers: at most so many are answered (default: all that pass the check).
+        method: "hashed" or "balanced" shares.
+        min_units: fewer people than this in a share are refused.
+        ledger: a file that keeps the budget: all fits with it share one budget. None: every fit has a budget, and a
+            guarantee, of its own.
+        executor: Serial() unless given; Processes(), Ray().
+        random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
+            seeded.
+
+    Attributes:
+        classes_: as given.
+        guarantee_: what may be published: epsilon, delta, and between which neighbours.
+        answers_: (n_queries,) what the teachers released.
+        student_: the fitted student.
+
+    Every fit on the same people spends its epsilon again; epsilons of fits add up.
+
+    Examples:
+        >>> PATEClassifier(classes=["ham", "spam"], n_teachers=100, delta=1e-5, epsilon=2.0)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        teacher: Any = None,
+        student: Any = None,
+        *,
+        classes: Sequence[Any] | None = None,
+        n_teachers: int = 100,
+        delta: float | None = None,
+        mechanism: Mechanism | None = None,
+        n_queries: int | None = None,
+        n_answers: int | None = None,
+        epsilon: float | None = None,
+        consensus: float = 0.8,
+        method: Literal["hashed", "balanced"] = "hashed",
+        min_units: int = 1,
+        ledger: str | Path | None = None,
+        executor: Executor | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.teacher = teacher
+        self.student = student
+        self.classes = classes
+        self.n_teachers = n_teachers
+        self.delta = delta
+        self.mechanism = mechanism
+        self.n_queries = n_queries
+        self.n_answers = n_answers
+        self.epsilon = epsilon
+        self.consensus = consensus
+        self.method = method
+        self.min_units = min_units
+        self.ledger = ledger
+        self.executor = executor
+        self.random_state = random_state
+
+    def __sklearn_clone__(self) -> Self:
+        copy: Self = super().__sklearn_clone__()
+        copy._is_clone = True
+        return copy
+
+    def fit(self, X: ArrayLike, y: ArrayLike, X_public: ArrayLike | None = None, unit: ArrayLike | None = None) -> Self:
+        """Teach, ask, and train the student.
+
+        Args:
+            X: private rows. Nothing may have been fitted to them before (no pooled scaling): see docs/pitfalls.md.
+            y: their labels, each among ``classes``.
+            X_public: unlabelled rows of the same kind that anyone may see.
+            unit: whom each row belongs to; without it every row is its own unit.
+        """
+        if getattr(self, "_is_clone", False):
+            warnings.warn(
+                "A copy of a PATEClassifier is being fitted, as hyper-parameter searches and cross-validation do: "
+                "every fit spends its epsilon again, and the guarantee of the whole search is their sum.",
+                SpendingWarning,
+                stacklevel=2,
+            )
+        if X_public is None:
+            raise InputError("Expected X_public, unlabelled rows that anyone may see, got none.")
+        if self.delta is None or self.classes is None:
+            missing = "delta" if self.delta is None else "classes, all labels there can be"
+            raise InputError(f"Expected {missing}, got none.")
+        seed = _validate.integer("random_state", self.random_state, at_least=0)
+        names, self.classes_ = _class_names(self.classes)
+        _check_feature_names(self, X, reset=True)
+        rows = _rows("X", X)
+        public = _rows("X_public", X_public)
+        self.n_features_in_ = int(rows.shape[1])
+        if public.shape[1:] != rows.shape[1:]:
+            raise InputError(f"Expected X_public with the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
+        labels = _indices(y, self.classes_)
+        check_consistent_length(rows, labels)
+        data = PrivateData(rows, labels, unit=unit)
+        mechanism, n_queries, n_answers = self._planned(len(names), len(public))
+        shares = partition(
+            data, n_teachers=self.n_teachers, method=self.method, key=new_key(), min_units=self.min_units
+        )
+        budget = CountBudget(
+            mechanism, n_queries=n_queries, n_answers=n_answers, delta=self.delta, relation=shares.relation
+        )
+        asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
+        with (
+            self._ledger_folder() as folder,
+            Ledger(self.ledger or Path(folder) / "ledger.sqlite", budget=budget) as ledger,
+        ):
+            votes = poll_teachers(
+                data, shares, self._teacher(), public[asked], classes=names, seed=seed, executor=self.executor
+            )
+            labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
+            answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
+        lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
+        lessons[asked] = answers.labels
+        self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)
+        self.answers_: Answers = answers
+        self.guarantee_: Guarantee = budget.guarantee()
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """(n_rows,) labels, among ``classes``."""
+        best = np.argmax(self.predict_proba(X), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes_``."""
+        check_is_fitted(self, "student_")
+        _check_feature_names(self, X, reset=False)
+        rows = _rows("X", X)
+        if rows.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        proba: NDArray[np.float64] = self.student_.predict_proba(rows)
+        return proba
+
+    def _planned(self, n_classes: int, n_public: int) -> tuple[Mechanism, int, int | None]:
+        """What answers, how often it is asked and may answer: from public inputs only."""
+        if (self.mechanism is None) == (self.epsilon is None):
+            raise InputError("Expected either mechanism, or epsilon for a plan, got both or neither.")
+        most = n_public if self.n_queries is None else _validate.integer("n_queries", self.n_queries, at_least=1)
+        if most > n_public:
+            raise InputError(f"Expected n_queries of at most {n_public}, the rows of X_public, got {most}.")
+        if self.mechanism is not None:
+            return self.mechanism, most, self.n_answers if has_check(self.mechanism) else None
+        if self.n_answers is not None:
+            raise InputError("Expected n_answers with mechanism only: a plan chooses it.")
+        standin = synthetic_votes(
+            n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus
+        )
+        found = plan(standin=standin, epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most)
+        return found.mechanism, found.n_queries, found.n_answers
+
+    def _teacher(self) -> Any:
+        from sklearn.ensemble import RandomForestClassifier
+
+        teacher = RandomForestClassifier() if self.teacher is None else self.teacher
+        return SklearnTeacher(estimator=teacher) if isinstance(teacher, BaseEstimator) else teacher
+
+    def _student(self) -> Any:
+        from sklearn.ensemble import RandomForestClassifier
+
+        student = RandomForestClassifier() if self.student is None else self.student
+        return SupervisedStudent(estimator=student) if isinstance(student, BaseEstimator) else student
+
+    def _ledger_folder(self) -> AbstractContextManager[str]:
+        return tempfile.TemporaryDirectory(prefix="terrine-") if self.ledger is None else nullcontext("")
+
+
+def _rows(name: str, X: ArrayLike) -> NDArray[Any]:
+    return np.asarray(check_array(X, dtype="numeric", allow_nd=True, input_name=name, estimator="PATEClassifier"))
+
+
+def _class_names(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
+    values = np.asarray(list(classes))
+    if values.ndim != 1 or len(values) < 2 or len(np.unique(values)) != len(values):
+        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(values)}.")
+    return tuple(str(value) for value in values.tolist()), values
+
+
+def _indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Class indices of private labels; which row is wrong is said, what it holds is not."""
+    if y is None:
+        raise InputError("Expected labels: PATEClassifier requires y to be passed, but the target y is None.")
+    labels = column_or_1d(y, warn=True)
+    check_classification_targets(labels)
+    found = np.full(len(labels), -1, dtype=np.int64)
+    for k, value in enumerate(classes.tolist()):
+        found[labels == value] = k
+    if (found < 0).any():
+        raise InputError(f"Expected labels among classes, got another in row {int(np.argmin(found))}.")
+    return found

@@ -1,0 +1,149 @@
+"""What there is to say of a run: public facts for its report and, apart from them, what only the owner may see."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import warnings
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from terrine.accounting.costs import cost, worst_case_cost
+from terrine.accounting.curves import ORDERS, epsilons_at, guarantee
+from terrine.budgets import mechanism_to_json
+from terrine.config import write_config
+from terrine.errors import OrderGridWarning
+from terrine.mechanisms import Answers, Outcome
+from terrine.partition import UNIT_ANY
+from terrine.run import Run, load_answers
+from terrine.sensitive import Sensitive
+
+Progress = Callable[[float], object]
+_PACKAGES = ("terrine", "numpy", "scipy", "scikit-learn", "opendp", "sqlalchemy", "torch")
+_POINTS = 80  # of the curve of spending
+
+
+def write_run_report(run: Run, *, reveal: bool = False, progress: Progress | None = None) -> Path:
+    """Write report.html, public; with ``reveal`` the owner's report.secret.html instead."""
+    from terrine.report.page import write_report
+
+    path = run.folder / ("report.secret.html" if reveal else "report.html")
+    secret = secret_facts(run, progress=progress).reveal() if reveal else None  # asked for; the page is marked
+    write_report(path, public_facts(run), secret=secret)
+    return path
+
+
+def public_facts(run: Run) -> dict[str, Any]:
+    """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
+    rows, answers = load_answers(run.folder / "answers.npz")
+    shown, task, config = run.guarantee(), run.task, run.config
+    names = ("epsilon", "delta", "order", "basis", "relation", "notes")
+    counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
+    unasked = int((answers.outcomes == Outcome.UNASKED).sum())
+    return {
+        "title": config.data.name or Path(str(config.data.private)).stem,
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "terrine": _versions()["terrine"],
+        "guarantee": {name: shown[name] for name in names},
+        "insecure": not answers.secure,
+        "data": {
+            "name": config.data.name or "own data",
+            "rows": f"{task.public.X.shape[1:]} {task.public.X.dtype}",
+            "classes": list(task.classes),
+            "n_public": len(task.public),
+            "n_test": None if task.test_y is None else len(task.test_y),
+            # Where adding a person is a neighbour, how many there are is not public
+            "n_private": None if shown["relation"] == UNIT_ANY else len(task.private),
+        },
+        "teachers": {
+            "number": shown["n_teachers"],
+            "kind": config.teachers.kind,
+            "settings": dict(config.teachers.options),
+            "partition": config.teachers.partition,
+        },
+        "mechanism": mechanism_to_json(answers.mechanism),
+        "queries_at_most": shown["queries_at_most"],
+        "answers_at_most": shown["answers_at_most"],
+        "answers": {
+            "asked": len(rows) - unasked,
+            "answered": answers.n_answered,
+            "withheld": len(rows) - unasked - answers.n_answered,
+            "unasked": unasked,
+            "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
+        },
+        "spending": spending(answers, delta=shown["delta"]),
+        "per_query": _per_query(answers, order=shown["order"]),
+        "student": run.student_facts(),
+        "config": write_config(run.given),
+        "versions": _versions(),
+        "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
+    }
+
+
+def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
+    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
+    _, answers = load_answers(run.folder / "answers.npz")
+    votes = run.vote()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)
+        exact = guarantee(
+            cost(answers.mechanism, votes, orders=ORDERS, progress=progress), delta=run.config.privacy.delta
+        )
+    found = exact.map(
+        lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
+    )
+    baseline = run.baseline()
+    return found if baseline is None else found.map(lambda facts: {**facts, "baseline": baseline.reveal()})
+
+
+def _consensus(run: Run) -> dict[str, Any]:
+    facts = run.consensus().reveal()  # stays inside a Sensitive
+    names = ("mean_top_vote", "plurality_accuracy")
+    found = {"consensus": facts["histogram"], **{name: facts[name] for name in names if name in facts}}
+    if run.task.public_y is not None:
+        rows, answers = load_answers(run.folder / "answers.npz")
+        given = answers.labels >= 0
+        if given.any():
+            found["answers_right"] = float((answers.labels == run.task.public_y[rows])[given].mean())
+    return found
+
+
+def spending(answers: Answers, *, delta: float) -> dict[str, list[Any]]:
+    """Worst-case epsilon as queries were put and answered, from public outcomes: progress, not a guarantee."""
+    asked = answers.outcomes != Outcome.UNASKED
+    answered = np.concatenate(([0], np.cumsum(answers.outcomes[asked] == Outcome.TEACHERS)))
+    at = np.unique(np.linspace(0, len(answered) - 1, min(_POINTS, len(answered))).astype(int))
+    check, vote = _unit_costs(answers)
+    epsilons = [0.0]
+    for n in at[1:]:
+        rdp = n * check + answered[n] * vote
+        epsilons.append(float(epsilons_at(ORDERS, rdp, delta=delta, conversion="tight").min()))
+    return {"queries": at.tolist(), "epsilon": epsilons, "answered": answered[at].tolist()}
+
+
+def _unit_costs(answers: Answers) -> tuple[Any, Any]:
+    """Rényi cost of a check and of an answer, at every order."""
+    if mechanism_to_json(answers.mechanism)["kind"] in ("gnmax", "lnmax"):
+        return 0 * ORDERS, worst_case_cost(answers.mechanism, n_queries=1).epsilons
+    check = worst_case_cost(answers.mechanism, n_queries=1, n_answered=0).epsilons
+    return check, worst_case_cost(answers.mechanism, n_queries=1, n_answered=1).epsilons - check
+
+
+def _per_query(answers: Answers, *, order: float) -> dict[str, float]:
+    check, vote = _unit_costs(answers)
+    at = int(np.argmin(np.abs(ORDERS - order)))
+    return {"check": float(check[at]), "answer": float(vote[at])}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

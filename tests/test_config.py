@@ -1,0 +1,99 @@
+"""A run's settings: read, written back, and refused by the key that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from terrine.config import differences, read_config, write_config
+from terrine.errors import InputError
+
+GOOD = """
+seed = 7
+[data]
+private = "rows.csv"
+public = "public.csv"
+classes = ["no", "yes"]
+label = "ill"
+unit = "patient"
+[data.categories]
+"blood group" = ["0", "A", "B", "AB"]
+[teachers]
+number = 50
+kind = "sklearn"
+estimator = "sklearn.svm.SVC"
+options = { C = 2.0, kernel = "rbf", nested = { a = [1, 2] } }
+[privacy]
+mechanism = "confident"
+threshold = 35
+sigma_check = 20.5
+sigma_vote = 10
+queries = 200
+answers = 80
+delta = 1e-6
+"""
+
+
+def written(folder, text=GOOD):
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def test_files_are_found_beside_the_settings(tmp_path):
+    config = read_config(written(tmp_path))
+    assert config.data.private == tmp_path / "rows.csv"
+    assert config.teachers.options["C"] == 2.0
+    assert config.seed == 7
+
+
+def test_what_is_written_reads_back_the_same(tmp_path):
+    config = read_config(written(tmp_path))
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    assert read_config(written(other, write_config(config))) == config
+
+
+def test_differences_are_named(tmp_path):
+    one = read_config(written(tmp_path))
+    assert differences(one, one) == []
+    other = read_config(written(tmp_path, GOOD.replace("C = 2.0", "C = 3.0").replace("queries = 200", "queries = 201")))
+    assert differences(one, other) == ["privacy.queries", "teachers.options.C"]
+
+
+PLAN = GOOD[: GOOD.index("[privacy]")] + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\nconsensus = 0.9\n"
+
+
+def test_a_plan_may_stand_for_the_numbers(tmp_path):
+    assert read_config(written(tmp_path, PLAN)).privacy.mechanism is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("number = 50", "numbr = 50", "Expected no key teachers.numbr, got one; did you mean number?"),
+        ("[teachers]", "[teacher]", "Expected no key teacher, got one; did you mean teachers?"),
+        ("delta = 1e-6", "", "Expected privacy.delta, got none."),
+        ("delta = 1e-6", "delta = 1.5", "Expected another privacy.delta: input should be less than 1, got '1.5'."),
+        ("threshold = 35", "", 'Expected threshold with mechanism = "confident", got none in [privacy].'),
+        ("answers = 80", "epsilon = 1.0", 'Expected no epsilon with mechanism = "confident" in [privacy].'),
+        ('public = "public.csv"', "", "Expected private, public and classes together"),
+        ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
+        ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),
+        ("seed = 7", "seed = ", "Expected TOML, got:"),
+        ("queries = 200", 'queries = 200\nask = "representative"', "Expected a [features] table"),
+    ],
+)
+def test_a_wrong_key_is_named_in_one_line(tmp_path, old, new, words):
+    assert old in GOOD
+    with pytest.raises(InputError) as caught:
+        read_config(written(tmp_path, GOOD.replace(old, new)))
+    assert words in str(caught.value)
+    assert "run.toml" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match="got no such file"):
+        read_config(tmp_path / "nothing.toml")
+    with pytest.raises(InputError, match="got a folder"):
+        read_config(tmp_path)

@@ -1,0 +1,204 @@
+"""PATEClassifier: scikit-learn's conventions, a guarantee, and budgets that searches cannot overspend unnoticed."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from terrine.errors import BudgetError, InputError, LedgerError, SpendingWarning
+from terrine.estimator import PATEClassifier
+from terrine.mechanisms import ConfidentGNMax, GNMax
+
+CHECKED = ConfidentGNMax(threshold=15, sigma_check=8, sigma_vote=4)
+
+
+def rows(n: int, *, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    return rng.normal(size=(n, 4)) + 4 * np.eye(4)[y], np.array(["ash", "birch", "cedar"])[y]
+
+
+X, Y = rows(600)
+PUBLIC = rows(300, seed=1)[0]
+TEST, TRUTH = rows(300, seed=2)
+
+
+def classifier(**changes):
+    settings = {
+        "teacher": LogisticRegression(),
+        "student": LogisticRegression(),
+        "classes": ["ash", "birch", "cedar"],
+        "n_teachers": 20,
+        "delta": 1e-5,
+        "mechanism": CHECKED,
+        "n_queries": 150,
+        "method": "balanced",
+    }
+    return PATEClassifier(**(settings | changes))
+
+
+def test_it_learns_and_says_what_it_guarantees():
+    found = classifier(n_answers=120).fit(X, Y, X_public=PUBLIC)
+    assert found.score(TEST, TRUTH) > 0.95
+    assert set(found.predict(TEST)) == {"ash", "birch", "cedar"}
+    assert found.predict_proba(TEST).shape == (300, 3)
+    assert np.allclose(found.predict_proba(TEST).sum(axis=1), 1)
+    assert found.guarantee_.epsilon > 0
+    assert found.guarantee_.delta == 1e-5
+    assert "replaced" in found.guarantee_.relation
+    assert found.answers_.secure
+    assert len(found.answers_) == 150
+    assert found.answers_.n_answered <= 120
+
+
+def test_units_change_the_neighbours():
+    found = classifier(method="hashed", min_units=0).fit(X, Y, X_public=PUBLIC, unit=np.arange(600) // 3)
+    assert "unit is added, removed or changed" in found.guarantee_.relation
+
+
+def test_an_epsilon_is_planned_for():
+    changes = {"mechanism": None, "epsilon": 4.0, "consensus": 0.9, "n_queries": None}
+    found = classifier(**changes).fit(X, Y, X_public=PUBLIC)
+    assert found.guarantee_.epsilon <= 4.0
+    assert found.score(TEST, TRUTH) > 0.8
+
+
+def test_a_mechanism_without_a_check():
+    found = classifier(mechanism=GNMax(sigma=5.0), n_queries=60).fit(X, Y, X_public=PUBLIC)
+    assert found.answers_.n_answered == 60
+
+
+def test_frames_keep_their_names():
+    names = ["height", "girth", "leaf", "bark"]
+    frame, public = pd.DataFrame(X, columns=names), pd.DataFrame(PUBLIC, columns=names)
+    found = classifier().fit(frame, pd.Series(Y), X_public=public)
+    assert list(found.feature_names_in_) == names
+    assert found.score(pd.DataFrame(TEST, columns=names), TRUTH) > 0.95
+    with pytest.raises(ValueError, match="feature names"):
+        found.predict(pd.DataFrame(TEST, columns=names[::-1]))
+
+
+def test_whole_number_labels():
+    y = (Y == "ash").astype(int)
+    found = classifier(classes=[0, 1]).fit(X, y, X_public=PUBLIC)
+    assert found.predict(TEST).dtype.kind == "i"
+    assert found.score(TEST, (TRUTH == "ash").astype(int)) > 0.9
+
+
+def test_a_scaler_belongs_inside_the_teacher():
+    teacher = make_pipeline(StandardScaler(), LogisticRegression())
+    assert classifier(teacher=teacher).fit(X, Y, X_public=PUBLIC).score(TEST, TRUTH) > 0.95
+
+
+def test_in_a_pipeline_with_what_learns_nothing():
+    import sklearn
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        steps = [
+            ("log", FunctionTransformer(np.arctan)),
+            ("pate", classifier().set_fit_request(X_public=True, unit=True)),
+        ]
+        whole = Pipeline(steps, transform_input=["X_public"]).fit(X, Y, X_public=PUBLIC)
+        assert whole.score(TEST, TRUTH) > 0.9
+
+
+def test_a_search_warns_that_every_fit_spends():
+    class Searched(PATEClassifier):
+        def fit(self, X, y):
+            return super().fit(X, y, X_public=PUBLIC)
+
+    search = GridSearchCV(Searched(**classifier().get_params(deep=False)), {"n_teachers": [10, 15]}, cv=2, refit=False)
+    with pytest.warns(SpendingWarning, match="every fit spends its epsilon again"):
+        search.fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier().fit(X, Y, X_public=PUBLIC)
+    with pytest.warns(SpendingWarning):
+        clone(classifier()).fit(X, Y, X_public=PUBLIC)
+
+
+def test_fits_with_one_ledger_share_one_budget(tmp_path):
+    first = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
+    with pytest.raises(BudgetError):
+        classifier(ledger=tmp_path / "budget.sqlite", random_state=9).fit(X, Y, X_public=rows(300, seed=7)[0])
+    with pytest.raises(LedgerError, match="n_queries"):
+        classifier(ledger=tmp_path / "budget.sqlite", n_queries=151).fit(X, Y, X_public=PUBLIC)
+    again = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)  # the same questions: free
+    assert (again.answers_.labels == first.answers_.labels).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"delta": None}, "Expected delta, got none"),
+        ({"classes": None}, "Expected classes"),
+        ({"classes": ["ash", "birch"]}, "Expected labels among classes, got another in row"),
+        ({"classes": ["ash", "ash", "birch"]}, "different labels"),
+        ({"mechanism": None}, "either mechanism, or epsilon"),
+        ({"epsilon": 1.0}, "either mechanism, or epsilon"),
+        ({"n_queries": 301}, "at most 300"),
+        ({"method": "dealt"}, "Expected method"),
+        ({"n_teachers": 601}, "min_units"),
+        ({"random_state": None}, "random_state"),
+    ],
+)
+def test_bad_settings_are_one_line(changes, words):
+    with pytest.raises(InputError, match=words) as caught:
+        classifier(**changes).fit(X, Y, X_public=PUBLIC)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "cedar" not in str(caught.value)
+
+
+def test_bad_rows():
+    with pytest.raises(InputError, match="X_public"):
+        classifier().fit(X, Y)
+    with pytest.raises(InputError, match="features of X"):
+        classifier().fit(X, Y, X_public=PUBLIC[:, :3])
+    with pytest.raises(ValueError, match="NaN"):
+        classifier().fit(np.where(X > 5, np.nan, X), Y, X_public=PUBLIC)
+    with pytest.raises(ValueError, match="4 features"):
+        classifier().fit(X, Y, X_public=PUBLIC).predict(TEST[:, :2])
+
+
+class Checked(PATEClassifier):
+    """For scikit-learn's checks, which know nothing of public rows or public classes: their own rows stand in."""
+
+    def fit(self, X, y):
+        self.__dict__.pop("_is_clone", None)  # the checks clone all the time
+        found = [] if y is None else np.unique(np.asarray(y)).tolist()
+        self.classes = found if len(found) > 1 else [*found, *{0, 1, 2}.difference(found)][:2]
+        try:
+            return super().fit(X, y, X_public=X)
+        finally:
+            self.classes = None
+
+
+# What cannot hold here, and why
+CANNOT = {"check_fit2d_1sample": "one row can be taught and voted on; the student has too few classes, and says so"}
+
+
+def test_scikit_learns_own_checks():
+    """One teacher and hardly any noise: the checks compare fits, and fits here draw partition and noise afresh."""
+    checked = Checked(
+        LogisticRegression(),
+        LogisticRegression(),
+        n_teachers=1,
+        delta=1e-5,
+        mechanism=GNMax(sigma=0.01),
+        method="balanced",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(checked, expected_failed_checks=CANNOT, on_fail=None)
+    failed = [f"{one['check_name']}: {one['exception']}" for one in results if one["status"] == "failed"]
+    assert failed == []
+    assert sum(one["status"] == "passed" for one in results) > 30

@@ -1,0 +1,300 @@
+"""A run directory: the whole way once, again for nothing, after a kill, and refused where something is off."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from terrine.errors import InputError, StoreError
+from terrine.ledger import Ledger
+from terrine.mechanisms import ABSTAIN
+from terrine.run import Run, dry_run, load_answers, wilson
+from terrine.students import load_student
+from terrine.summary import public_facts, secret_facts, spending
+from terrine.votes import Ballots, tally
+
+KILLS = 10 if os.environ.get("TERRINE_SOAK") == "1" else 2
+SETTINGS = """
+seed = 3
+[data]
+name = "blobs"
+[teachers]
+number = 40
+kind = "logistic"
+executor = "serial"
+[privacy]
+mechanism = "confident"
+threshold = 30
+sigma_check = 12
+sigma_vote = 6
+queries = 120
+answers = 90
+delta = 1e-5
+[student]
+kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(SETTINGS)
+    return path
+
+
+def whole(run: Run) -> None:
+    run.teach()
+    run.vote()
+    run.label()
+    run.learn()
+
+
+def test_the_whole_way(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    whole(run)
+    shown = run.guarantee()
+    assert shown["publishable"]
+    assert shown["secure_noise"]
+    assert shown["epsilon"] == run.budget().guarantee().epsilon
+    assert shown["answered"] <= 90
+    assert run.student_facts()["accuracy"] > 0.95
+    card = json.loads((run.folder / "student" / "model_card.json").read_text())
+    assert card["guarantee"]["epsilon"] == shown["epsilon"]
+    assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
+    assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700
+    assert all(modes[name] == 0o600 for name in ("partition.key", "partition.npz", "votes.npz"))
+
+
+def test_a_second_time_costs_and_changes_nothing(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    whole(run)
+    rows, answers = load_answers(run.folder / "answers.npz")
+    with Ledger(run.folder / "ledger.sqlite") as ledger:
+        before = ledger.summary()
+    (run.folder / "answers.npz").unlink()
+    again = Run.create(settings, tmp_path / "r")
+    whole(again)
+    same_rows, same = load_answers(run.folder / "answers.npz")
+    assert (same.labels == answers.labels).all()
+    assert (same_rows == rows).all()
+    with Ledger(run.folder / "ledger.sqlite") as ledger:
+        assert ledger.summary() == before
+        assert ledger.verify() == []
+
+
+def test_other_settings_are_refused_by_the_key(settings, tmp_path):
+    Run.create(settings, tmp_path / "r")
+    settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 31"))
+    with pytest.raises(InputError, match=r"another privacy\.threshold"):
+        Run.create(settings, tmp_path / "r")
+
+
+def test_a_folder_of_something_else_is_left_alone(settings, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="other files"):
+        Run.create(settings, other)
+    with pytest.raises(InputError, match=r"no config\.toml"):
+        Run(other)
+    assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+
+
+def test_stages_say_what_is_missing(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    with pytest.raises(StoreError, match="terrine teach"):
+        run.vote()
+    with pytest.raises(InputError, match="terrine label"):
+        run.learn()
+    with pytest.raises(InputError, match="terrine label"):
+        public_facts(run)
+
+
+def test_votes_alone_without_keeping_teachers(settings, tmp_path):
+    kept = Run.create(settings, tmp_path / "kept")
+    kept.teach()
+    settings.write_text(SETTINGS.replace('executor = "serial"', 'executor = "serial"\nkeep = false'))
+    run = Run.create(settings, tmp_path / "r")
+    (run.folder / "partition.key").write_bytes((kept.folder / "partition.key").read_bytes())
+    whole(run)
+    assert not (run.folder / "teachers").exists()
+    assert (run.vote().counts == kept.vote().counts).all()
+
+
+def test_a_plan_is_made_once_and_stays(settings, tmp_path):
+    text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
+    settings.write_text(text)
+    run = Run.create(settings, tmp_path / "r")
+    assert run.config.privacy.mechanism == "confident"
+    assert run.budget().guarantee().epsilon <= 3.0
+    plan = (run.folder / "plan.json").read_bytes()
+    assert Run.create(settings, tmp_path / "r").config == run.config
+    assert (run.folder / "plan.json").read_bytes() == plan
+    assert dry_run(settings)["guarantee"]["epsilon"] == run.budget().guarantee().epsilon
+
+
+def test_a_dry_run_writes_nothing(settings, tmp_path):
+    facts = dry_run(settings)
+    assert facts["queries_at_most"] == 120
+    assert facts["guarantee"]["epsilon"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml"]
+
+
+def test_two_owners_vote_as_one(settings, tmp_path):
+    one = Run.create(settings, tmp_path / "one")
+    one.teach()
+    settings.write_text(SETTINGS.replace("number = 40", "number = 40\nfirst_id = 40"))
+    two = Run.create(settings, tmp_path / "two")
+    two.teach()
+    for run in (one, two):
+        run.ballots().save(tmp_path / f"{run.folder.name}.npz")
+    votes = tally([Ballots.load(tmp_path / name) for name in ("one.npz", "two.npz")])
+    assert votes.n_teachers == 80
+    assert (votes.counts == one.vote().counts + two.vote().counts).all()
+    one.take_votes(votes)
+    assert one.vote().n_teachers == 80
+    with pytest.raises(InputError, match="votes on others"):
+        one.take_votes(votes[:5])
+
+
+def test_what_is_secret_is_secret(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    whole(run)
+    secret = secret_facts(run)
+    for hidden in (run.consensus(), secret):
+        assert repr(hidden) == "<Sensitive dict: depends on private votes>"
+    facts = secret.reveal()
+    assert {"exact", "consensus", "mean_top_vote", "plurality_accuracy", "answers_right", "baseline"} <= facts.keys()
+    assert 0 < facts["exact"]["epsilon"] < run.guarantee()["epsilon"]
+    public = json.dumps(public_facts(run))
+    assert "mean_top_vote" not in public
+    assert str(facts["exact"]["epsilon"]) not in public
+
+
+def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    X = rng.normal(size=(400, 3)) + 3 * y[:, None]
+    np.savez(tmp_path / "private.npz", X=X, y=y, unit=np.arange(400) // 2)
+    np.save(tmp_path / "public.npy", rng.normal(size=(200, 3)) + 3 * rng.integers(2, size=200)[:, None])
+    text = SETTINGS.replace('name = "blobs"', 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]')
+    (tmp_path / "own.toml").write_text(text.replace("number = 40", "number = 40\nmin_units = 0"))
+    run = Run.create(tmp_path / "own.toml", tmp_path / "r")
+    whole(run)
+    facts = public_facts(run)
+    assert "added" in facts["guarantee"]["relation"]
+    assert facts["data"]["n_private"] is None
+    assert facts["student"]["accuracy"] is None
+    assert "400" not in json.dumps({key: value for key, value in facts.items() if key not in ("config", "spending")})
+
+
+def test_spending_ends_below_the_guarantee(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    whole(run)
+    curve = spending(load_answers(run.folder / "answers.npz")[1], delta=1e-5)
+    assert curve["queries"][-1] <= 120
+    assert np.all(np.diff(curve["epsilon"]) >= 0)
+    assert curve["epsilon"][-1] <= run.guarantee()["epsilon"] * (1 + 1e-9)
+
+
+def own(tmp_path, **changes):
+    """Settings over a small table of one's own, with some of its cells changed."""
+    rng = np.random.default_rng(0)
+    lines = ["age,weight,ill"]
+    for k in range(300):
+        ill = int(rng.integers(2))
+        age = changes.get("age", {}).get(k, f"{40 + 20 * ill + rng.normal():.3f}")
+        lines.append(f"{age},{70 + rng.normal():.3f},{changes.get('ill', {}).get(k, ('no', 'yes')[ill])}")
+    (tmp_path / "private.csv").write_text("\n".join(lines) + "\n")
+    header = changes.get("header", "age,weight")
+    rows = [",".join(f"{v:.3f}" for v in rng.normal(50, 10, size=header.count(",") + 1)) for _ in range(150)]
+    (tmp_path / "public.csv").write_text("\n".join([header, *rows]) + "\n")
+    text = SETTINGS.replace(
+        'name = "blobs"', 'private = "private.csv"\npublic = "public.csv"\nlabel = "ill"\nclasses = ["no", "yes"]'
+    )
+    (tmp_path / "own.toml").write_text(text.replace("number = 40", 'number = 40\npartition = "balanced"'))
+    return tmp_path / "own.toml"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"header": "age,weight,height"}, "public rows with the private rows' features"),
+        ({"ill": {7: "maybe"}}, "line 9"),
+        ({"age": {3: "nan"}}, "line 5"),
+        ({"age": {3: ""}}, "line 5"),
+    ],
+)
+def test_bad_data_is_one_line_without_a_value(tmp_path, changes, words):
+    path = own(tmp_path, **changes)
+    with pytest.raises(InputError, match=words) as caught:
+        Run.create(path, tmp_path / "r").teach()
+    assert len(str(caught.value).splitlines()) == 1
+    assert "maybe" not in str(caught.value)
+
+
+def test_own_data_go_the_whole_way(tmp_path):
+    run = Run.create(own(tmp_path), tmp_path / "r")
+    whole(run)
+    assert run.student_facts()["accuracy"] is None
+    assert run.guarantee()["answered"] > 20
+
+
+def test_too_few_answers_of_a_class(settings, tmp_path):
+    settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 3000"))
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    assert (run.label().labels == ABSTAIN).all()
+    with pytest.raises(InputError, match="at least one answered row"):
+        run.learn()
+
+
+PROGRAM = """
+import sys
+from terrine.run import Run
+run = Run.create(sys.argv[1], sys.argv[2])
+print("started", flush=True)
+run.teach(); run.vote(); run.label(); run.learn()
+"""
+
+
+def test_killed_at_random_moments_it_ends_the_same(settings, tmp_path):
+    """Kills spread over the time that an undisturbed run takes."""
+    command = [sys.executable, "-c", PROGRAM, str(settings)]
+    start = time.monotonic()
+    subprocess.run([*command, str(tmp_path / "unbroken")], check=True, stdout=subprocess.DEVNULL)
+    takes = time.monotonic() - start
+    rng = random.Random(5)
+    for _ in range(KILLS):
+        with subprocess.Popen([*command, str(tmp_path / "r")], stdout=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            time.sleep(rng.random() * takes / 2)
+            program.send_signal(signal.SIGKILL)
+    subprocess.run([*command, str(tmp_path / "r")], check=True, stdout=subprocess.DEVNULL)
+    resumed, unbroken = Run(tmp_path / "r"), Run(tmp_path / "unbroken")
+    kept = {key: value for key, value in unbroken.guarantee().items() if key != "answered"}
+    assert {key: value for key, value in resumed.guarantee().items() if key != "answered"} == kept
+    with Ledger(resumed.folder / "ledger.sqlite") as ledger:
+        assert ledger.verify() == []
+        assert ledger.summary()["queries"] <= 120
+        assert ledger.summary()["answers"] <= 90
+    assert load_answers(resumed.folder / "answers.npz")[1].n_answered <= 90
+    assert not list(resumed.folder.rglob("*.tmp"))
+
+
+def test_wilson_covers():
+    low, high = wilson(50, 100)
+    assert (round(low, 4), round(high, 4)) == (0.4038, 0.5962)
+    assert wilson(100, 100)[1] == pytest.approx(1.0)

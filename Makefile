@@ -27,7 +27,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/sensitivity.py
 	$(BIN)/python benchmarks/teachers.py
 
-soak: .venv/.installed
+soak: .venv/.installed # and benchmarks/results/soak.json
 	TERRINE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 clean:

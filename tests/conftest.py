@@ -12,6 +12,8 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=500)
 settings.load_profile("soak" if os.environ.get("TERRINE_SOAK") == "1" else "fixed")
+if os.environ.get("TERRINE_SOAK") == "1":
+    from tests.soak import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401
 
 
 def need(what: str) -> None:

@@ -80,7 +80,7 @@ def test_a_plan_may_stand_for_the_numbers(tmp_path):
         ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
         ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),
         ("seed = 7", "seed = ", "Expected TOML, got:"),
-        ("queries = 200", 'queries = 200\nask = "representative"', "Expected a [features] table"),
+        ("queries = 200", 'queries = 200\nask = "representative"', "Expected a [features] table of learned ones"),
     ],
 )
 def test_a_wrong_key_is_named_in_one_line(tmp_path, old, new, words):

@@ -19,7 +19,8 @@ PACKAGE = Path(terrine.__file__).parent
 GROUND = {"errors", "_validate", "_files", "sensitive"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
-CHARGED = ANSWERS | {"accounting", "ledger", "teachers", "labeller", "datasets", "partition", "executors"}
+TAUGHT = {"datasets", "partition", "executors", "features", "teachers"}
+CHARGED = ANSWERS | TAUGHT | {"accounting", "budgets", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "_validate": {"errors"},
@@ -32,16 +33,22 @@ ARROWS: dict[str, set[str]] = {
     "datasets": GROUND | {"votes"},
     "partition": GROUND | {"datasets"},
     "executors": GROUND,
+    "features": GROUND | {"datasets"},
     "teachers": DATA | {"partition", "executors"},
-    "ledger": GROUND | {"mechanisms", "accounting"},
-    "labeller": ANSWERS | {"accounting", "ledger", "teachers"},
+    "budgets": GROUND | {"mechanisms", "accounting"},
+    "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
+    "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
     "students": GROUND | {"datasets", "executors", "mechanisms", "labeller"},
     "report": GROUND | {"mechanisms", "accounting"},
     "analysis": ANSWERS | {"accounting", "report"},
     "estimator": CHARGED | {"students"},
-    "run": CHARGED | {"students", "report"},
+    "config": GROUND,
+    "build": CHARGED | {"config", "features", "students"},
+    "run": CHARGED | {"config", "build", "features", "students", "report"},
+    "demo": {"config"},
+    "summary": CHARGED | {"config", "build", "run", "report"},
     "service": CHARGED | {"run", "report"},
-    "cli": CHARGED | {"students", "report", "analysis", "estimator", "run", "service", "__init__"},
+    "cli": CHARGED | {"students", "report", "analysis", "estimator", "demo", "run", "summary", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "report", "analysis", "estimator", "run", "service"},
 }

@@ -23,6 +23,7 @@ _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
     "boosting": "sklearn.ensemble.GradientBoostingClassifier",
     "logistic": "sklearn.linear_model.LogisticRegression",
+    "lda": "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
 }
 
 
@@ -125,12 +126,11 @@ def estimator_of(name: str, options: dict[str, Any]) -> Any:
 def student_of(settings: StudentConfig) -> Any:
     from terrine import students
 
-    if settings.estimator is not None and settings.kind != "supervised":
-        raise InputError('Expected student.estimator with student.kind = "supervised" only.')
     try:
         match settings.kind:
             case "vat":
-                return students.VATStudent(**settings.options)
+                made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
+                return made(**settings.options)
             case "gan":
                 return students.GANStudent(**settings.options)
             case "match":

@@ -50,14 +50,21 @@ class DataConfig(_Part):
 
 
 class FeaturesConfig(_Part):
-    """Features learned from the public rows, without labels; teachers see these instead of the rows."""
+    """What teachers see instead of rows: a public function of each."""
 
+    kind: Literal["edges", "learned"] = "learned"  # fixed, of images; or learned from the public rows, without labels
     options: dict[str, Any] = Field(default_factory=dict)  # of FeatureRecipe
+
+    @model_validator(mode="after")
+    def _options(self) -> Self:
+        if self.kind == "edges" and self.options:
+            raise ValueError('Expected options with kind = "learned" only')
+        return self
 
 
 class TeachersConfig(_Part):
     number: int = Count
-    kind: Literal["forest", "boosting", "logistic", "conv", "centroid", "sklearn"] = "forest"
+    kind: Literal["forest", "boosting", "logistic", "lda", "conv", "centroid", "sklearn"] = "forest"
     estimator: str | None = None  # kind = "sklearn": a dotted name, as sklearn.svm.SVC
     options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, ConvRecipe or CentroidTeacher
     partition: Literal["hashed", "balanced"] = "hashed"
@@ -115,7 +122,16 @@ class PrivacyConfig(_Part):
 class StudentConfig(_Part):
     kind: Literal["vat", "gan", "match", "supervised"] = "supervised"
     estimator: str | None = None  # kind = "supervised": a dotted name; a random forest unless given
+    preset: Literal["small"] | None = None  # nets: a size for two cores
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _where_they_apply(self) -> Self:
+        if self.estimator is not None and self.kind != "supervised":
+            raise ValueError('Expected estimator with kind = "supervised" only')
+        if self.preset is not None and self.kind != "vat":
+            raise ValueError('Expected preset with kind = "vat" only')
+        return self
 
 
 class RunConfig(_Part):
@@ -130,8 +146,8 @@ class RunConfig(_Part):
     def _together(self) -> Self:
         if self.teachers.kind == "centroid" and self.features is None:
             raise ValueError('Expected a [features] table with teachers.kind = "centroid"')
-        if self.privacy.ask == "representative" and self.features is None:
-            raise ValueError('Expected a [features] table with privacy.ask = "representative"')
+        if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
+            raise ValueError('Expected a [features] table of learned ones with privacy.ask = "representative"')
         return self
 
 

@@ -32,7 +32,7 @@ RELATIONS = (UNIT_ANY, UNIT_REPLACED, ROW_REPLACED)
 
 _PERSON = b"terrine.unit/1"  # the hash's domain: a change of it changes every assignment
 _HASHES_AT_ONCE = 1 << 16
-_BYTES_AT_ONCE = 1 << 25
+_BYTES_AT_ONCE = 1 << 23  # its rows are written to as many pages: several times that in memory
 
 
 class UnitData(Protocol):

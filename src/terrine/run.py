@@ -154,7 +154,7 @@ class Run:
             case _:
                 from terrine.features import representative_rows
 
-                return representative_rows(self._features, privacy.queries, seed=self.config.seed)
+                return representative_rows(self._learned, privacy.queries, seed=self.config.seed)
 
     def vote(self, *, progress: Progress | None = None) -> Votes:
         """The teachers' votes on the rows that are asked. Secret."""
@@ -238,6 +238,8 @@ class Run:
             "queries_at_most": budget.n_queries,
             "answers_at_most": budget.n_answers,
             "answered": answers.n_answered,
+            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
+            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
             "secure_noise": answers.secure,
         }
         _write_json(self.folder / "guarantee.json", shown)
@@ -276,7 +278,7 @@ class Run:
         path = self.folder / "student.json"
         return _read_json(path, "terrine learn") if path.is_file() else None
 
-    def baseline(self) -> Sensitive[dict[str, Any]] | None:
+    def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
         """The student's learner on the private rows themselves, for comparison; None without test labels. Secret."""
         if self.task.test_y is None:
             return None
@@ -284,7 +286,12 @@ class Run:
 
         private = self.task.private
         learner = fit_student(
-            student_of(self.config.student), private.X, private.y, classes=self.task.classes, seed=self.config.seed
+            student_of(self.config.student),
+            private.X,
+            private.y,
+            classes=self.task.classes,
+            seed=self.config.seed,
+            progress=progress,
         )
         accuracy = self._evaluated(learner)["accuracy"]
         return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
@@ -304,8 +311,8 @@ class Run:
         return teacher_of(self.config.teachers)
 
     @cached_property
-    def _features(self) -> Features:
-        """Learned once from the public rows, and kept."""
+    def _learned(self) -> Features:
+        """Features learned once from the public rows, and kept."""
         from terrine.features import FeatureRecipe, Features, fit_features
 
         path = self.folder / "features.safetensors"
@@ -323,14 +330,20 @@ class Run:
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""
         data = self.task.private
-        if self.config.features is None:
-            return data
-        return PrivateData(self._features.transform(data.X), data.y, unit=data.unit)
+        return data if self.config.features is None else PrivateData(self._seen(data.X), data.y, unit=data.unit)
 
     def _queries(self) -> PublicData:
         """What teachers see of the public rows that are asked."""
         X = self.task.public.X[self.asked()]
-        return PublicData(X if self.config.features is None else self._features.transform(X))
+        return PublicData(X if self.config.features is None else self._seen(X))
+
+    def _seen(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        assert self.config.features is not None
+        if self.config.features.kind == "edges":
+            from terrine.features.edges import edges
+
+            return edges(X)
+        return self._learned.transform(X)
 
 
 def budget_of(privacy: PrivacyConfig, *, relation: str = ONE_TEACHER) -> CountBudget:

@@ -15,7 +15,7 @@ import numpy as np
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, epsilons_at, guarantee
 from terrine.budgets import mechanism_to_json
-from terrine.config import write_config
+from terrine.config import RunConfig, write_config
 from terrine.errors import OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
 from terrine.partition import UNIT_ANY
@@ -45,7 +45,7 @@ def public_facts(run: Run) -> dict[str, Any]:
     counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
     unasked = int((answers.outcomes == Outcome.UNASKED).sum())
     return {
-        "title": config.data.name or Path(str(config.data.private)).stem,
+        "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "terrine": _versions()["terrine"],
         "guarantee": {name: shown[name] for name in names},
@@ -78,10 +78,17 @@ def public_facts(run: Run) -> dict[str, Any]:
         "spending": spending(answers, delta=shown["delta"]),
         "per_query": _per_query(answers, order=shown["order"]),
         "student": run.student_facts(),
-        "config": write_config(run.given),
+        "config": write_config(_without_folders(run.given)),
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
     }
+
+
+def _without_folders(config: RunConfig) -> RunConfig:
+    """Settings to show: files by their names, not by where an owner keeps them."""
+    names = {name: getattr(config.data, name) for name in ("private", "public", "test")}
+    shown = {name: Path(path.name) for name, path in names.items() if path is not None}
+    return config.model_copy(update={"data": config.data.model_copy(update=shown)})
 
 
 def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:

@@ -7,21 +7,48 @@ from typing import Any
 
 import joblib
 import numpy as np
+import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from terrine.datasets import PrivateData
 from terrine.partition import Partition, partition
-from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, TeacherEnsemble
+from terrine.teachers import (
+    CentroidTeacher,
+    ConvRecipe,
+    ConvTeacher,
+    ModuleRecipe,
+    ModuleTeacher,
+    SklearnTeacher,
+    TeacherEnsemble,
+)
 
 KEY = bytes(range(32))
 CLASSES = ("a", "b", "c", "d")
 SMALL = ConvRecipe(channels=(4, 8), hidden=16, steps=60, batch=16, shift=0.5, dropout=0.1)
 
+
+def mixed(n_classes: int, row_shape: tuple[int, ...], channels: int = 6, dropout: float = 0.2) -> torch.nn.Module:
+    """A module with all that could cross teachers: batch statistics, buffers, randomness of its own."""
+    height, width = row_shape[:2]
+    return torch.nn.Sequential(
+        torch.nn.Conv2d((*row_shape, 1)[2], channels, 3, padding=1),
+        torch.nn.BatchNorm2d(channels),
+        torch.nn.ReLU(),
+        torch.nn.AvgPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(dropout),
+        torch.nn.Linear(channels * (height // 2) * (width // 2), n_classes),
+    )
+
+
 FOREST = SklearnTeacher(estimator=RandomForestClassifier(n_estimators=5), chunk=3)
 LINEAR = SklearnTeacher(estimator=LogisticRegression(), chunk=3)
 NETS = ConvTeacher(recipe=SMALL, device="cpu", chunk=3)
-TEACHERS = {"forest": FOREST, "linear": LINEAR, "nets": NETS}
+QUICK = ModuleRecipe(steps=30, batch=16, learning_rate=0.02, shift=1, clip=5.0, smoothing=0.05)
+MODULES = ModuleTeacher(module=mixed, recipe=QUICK, device="cpu", chunk=3)
+CENTROIDS = CentroidTeacher(chunk=3)
+TEACHERS = {"forest": FOREST, "linear": LINEAR, "nets": NETS, "modules": MODULES, "centroids": CENTROIDS}
 
 
 def images(n: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -140,3 +140,13 @@ def test_without_skops_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "skops.io", None)
     with pytest.raises(MissingDependencyError, match="pip install skops"):
         SklearnTeacher(estimator=GaussianNB()).dumps([1])
+
+
+def test_what_an_estimator_warns_of_is_not_heard(recwarn):
+    """Whether it converged, or had one sample of a class, depends on private rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)), rng.integers(3, size=60)
+    restless = SklearnTeacher(estimator=LogisticRegression(max_iter=1))
+    models = restless.fit([(X, y)], ids=[0], n_classes=3, seed=0)
+    restless.predict(models, X)
+    assert len(recwarn) == 0

@@ -74,7 +74,7 @@ def test_a_teacher_does_not_depend_on_how_many_are_taught_together(undisturbed, 
     assert taught(DATA, teacher=replace(TEACHERS[name], chunk=chunk)) == undisturbed[name]
 
 
-@pytest.mark.parametrize("name", ["forest", "nets"])
+@pytest.mark.parametrize("name", ["forest", "nets", "modules"])
 def test_the_seed_and_the_id_do_decide(undisturbed, name):
     other = taught(DATA, teacher=TEACHERS[name], seed=6)
     assert not set(other) & set(undisturbed[name])

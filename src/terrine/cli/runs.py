@@ -130,11 +130,11 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     """Answer the queries through the mechanism: charged on disk before noise is drawn."""
     run = open_run(source, out)
     with progress_bar("labelling", quiet=as_json) as progress:
-        answers = run.label(progress=progress)
+        run.label(progress=progress)
     if as_json:
         print_json(run.guarantee())
         return
-    print_label(run, answers.n_answered, len(answers))
+    print_label(run)
     print(f"Next: terrine learn {run.folder}")
 
 
@@ -188,7 +188,7 @@ def run_command(
     if as_json:
         print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts})
         return
-    print_label(run, shown["answered"], shown["queries_at_most"])
+    print_label(run)
     print_student(run, facts)
     print(f"Report: {path}")
 
@@ -206,11 +206,13 @@ def describe(source: Path, *, as_json: bool) -> None:
         print_dry_run(facts)
 
 
-def print_label(run: Run, answered: int, asked: int) -> None:
+def print_label(run: Run) -> None:
     from terrine.accounting.curves import round_up
 
     shown = run.guarantee()
-    print(f"{answered:,} of {asked:,} queries were answered, {asked - answered:,} withheld.")
+    print(f"{shown['answered']:,} queries were answered and {shown['withheld']:,} withheld.")
+    if shown["unasked"]:
+        print(f"{shown['unasked']:,} were never asked: the budget's answers were used up before.")
     print(f"Guarantee: ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}.")
 
 

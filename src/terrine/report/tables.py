@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from rich.console import Console
@@ -234,3 +235,27 @@ def print_dry_run(facts: dict[str, Any]) -> None:
     epsilon = f"[bold]{round_up(guarantee['epsilon'])}[/bold]"
     table.add_row("ε, publishable", epsilon, f"δ={guarantee['delta']:g}, worst case: whatever the votes are")
     Console().print(table)
+
+
+def print_demo(facts: dict[str, Any]) -> None:
+    """What the demonstration came to."""
+    shown, student, baseline = facts["guarantee"], facts["student"], facts["baseline"]
+    table = Table(title="What came of it", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    low, high = student["interval"]
+    right = f"[bold]{student['accuracy']:.1%}[/bold]"
+    table.add_row("student", right, f"right on {student['n_test']:,} test images ({low:.1%} to {high:.1%})")
+    if baseline:
+        table.add_row("without privacy", f"{baseline['accuracy']:.1%}", "the same learner on all private images")
+    table.add_row("answers given", f"{shown['answered']:,}", f"of {shown['queries_at_most']:,} questions asked")
+    table.add_row("withheld", f"{shown['withheld']:,}", "too little agreement among the teachers")
+    epsilon = f"[bold]{round_up(shown['epsilon'])}[/bold]"
+    table.add_row("ε, publishable", epsilon, f"δ={shown['delta']:g}, worst case: whatever the votes are")
+    Console().print(table)
+    factor = round_up(math.exp(shown["epsilon"]), 1)
+    print(f"In words: {shown['relation']}; whatever leaves, odds about it change by at most a factor of {factor},")
+    print(f"but for a chance of {shown['delta']:g}. The demo's images are nobody's: with yours, only the student, the")
+    print("guarantee and the report would leave.")
+    print(f"Report: {facts['report']}")

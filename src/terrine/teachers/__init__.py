@@ -1,5 +1,6 @@
 """Teachers: models trained each on its own share of the private data. They vote; they do not predict."""
 
+from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.ensemble import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleRecipe, ModuleTeacher
@@ -7,6 +8,7 @@ from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.stacked import ConvRecipe
 
 __all__ = [
+    "CentroidTeacher",
     "ConvRecipe",
     "ConvTeacher",
     "ModuleRecipe",

@@ -16,13 +16,14 @@ from terrine.datasets.data import PrivateData, PublicData, class_indices, class_
 from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partition import Partition, Shares
+from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.store import DATA, Store
 from terrine.votes import Ballots, Votes
 
-Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher
+Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher | CentroidTeacher
 Progress = Callable[[float], object]
 
 _BLOCK = 20_000  # public rows that a worker predicts at a time
@@ -72,7 +73,7 @@ def fit_teachers(
 
     Args:
         data: the private rows; or `Shares` on disk, for data larger than memory.
-        teacher: `SklearnTeacher`, `ModuleTeacher` or `ConvTeacher`.
+        teacher: `SklearnTeacher`, `ModuleTeacher`, `ConvTeacher` or `CentroidTeacher`.
         classes: public: reading them off private labels would leak.
         first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
         executor: Serial() unless given; Processes(), Ray().

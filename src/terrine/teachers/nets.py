@@ -67,7 +67,9 @@ class ConvTeacher:
     def predict(self, models: dict[str, NDArray[np.float32]], X: NDArray[Any]) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices."""
         torch = torch_or_say()
-        parameters = [torch.from_numpy(models[name]).to(self._device()) for name in _NAMES]
+        parameters = [
+            torch.tensor(models[name], device=self._device()) for name in _NAMES
+        ]  # a copy: Ray's are read-only
         votes = predict_stacked(parameters, X, recipe=self.recipe)
         fixed = models[_FIXED][:, None]
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)

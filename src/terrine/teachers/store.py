@@ -42,7 +42,10 @@ class Store:
             for left in self.folder.glob(".*.tmp"):  # of a run that was killed
                 left.unlink(missing_ok=True)
             return
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise self._failed("teachers", error) from error
         if any(self.folder.glob("teachers-*")):
             raise StoreError(f"Expected {self._manifest.name} beside the teachers in {self.folder}, got no such file.")
         text = json.dumps(manifest, indent=2, sort_keys=True).encode()
@@ -111,10 +114,13 @@ class Store:
         try:
             write_atomically(path, lambda file: file.write(data), mode=0o600)
         except OSError as error:  # a full disk, above all
-            raise StoreError(
-                f"Expected to write {path.name} to {self.folder}, got: {error.strerror or error}; what was finished is "
-                "kept, and the same call goes on from there."
-            ) from error
+            raise self._failed(path.name, error) from error
+
+    def _failed(self, what: str, error: OSError) -> StoreError:
+        return StoreError(
+            f"Expected to write {what} to {self.folder}, got: {error.strerror or error}; what was finished is kept, "
+            "and the same call goes on from there."
+        )
 
     @staticmethod
     def _digest(path: Path) -> Path:

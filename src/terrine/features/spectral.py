@@ -1,0 +1,155 @@
+"""A map of public rows by the graph of their neighbours: rows that a chain of neighbours joins lie close together.
+
+Edges are weighted by how many neighbours two rows share, not by distances: there is no scale to tune. The map is the
+leading eigenvectors of the normalised graph, each scaled by how slowly it fades in diffusion. A new row takes the mean
+of the places of its nearest public rows. Nothing of n x n is ever held but the sparse graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+
+_BLOCK = {"cpu": 256, "cuda": 4096}  # rows searched at once; the last block is filled up
+_PAIRED = 10  # neighbours whose differences are whitened
+_PAIRED_ROWS = 20_000  # rows looked at for that
+_SHRINK = 1e-3  # of the largest variance: what neighbours hardly differ in is not blown up without end
+_DENSE = 1000  # up to so many rows all eigenvectors are computed
+_SHARED_BLOCK = 1000
+
+
+def nearest(rows: Rows, among: Rows, *, k: int, device: str, own: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """(n_rows, k) indices of the nearest rows of ``among``, nearest first.
+
+    Args:
+        own: (n_rows,) each row's own index in ``among``, which is left out.
+    """
+    block = _BLOCK["cpu" if device == "cpu" else "cuda"]
+    found = np.empty((len(rows), k), dtype=np.int64)
+    pick = _pick_numpy(among) if device == "cpu" else _pick_torch(among, device)
+    for start in range(0, len(rows), block):
+        part = rows[start : start + block]
+        filled = np.zeros((block, rows.shape[1]), dtype=np.float32)  # one shape: a row's place changes nothing
+        filled[: len(part)] = part
+        found[start : start + block] = pick(filled, len(part), k, None if own is None else own[start : start + block])
+    return found
+
+
+def _pick_numpy(among: Rows) -> Any:
+    lengths = (among**2).sum(axis=1) / 2
+
+    def pick(rows: Rows, n: int, k: int, own: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        far = lengths - rows @ among.T  # half of the squared distance, less what is the row's own
+        if own is not None:
+            far[np.arange(n), own] = np.inf
+        far = far[:n]
+        first = np.sort(np.argpartition(far, k - 1, axis=1)[:, :k], axis=1) if k < far.shape[1] else None
+        if first is None:
+            return np.argsort(far, axis=1, kind="stable")[:, :k]
+        order = np.argsort(np.take_along_axis(far, first, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(first, order, axis=1)
+
+    return pick
+
+
+def _pick_torch(among: Rows, device: str) -> Any:
+    import torch
+
+    there = torch.from_numpy(among).to(device)
+    lengths = there.square().sum(1) / 2
+
+    def pick(rows: Rows, n: int, k: int, own: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        far = lengths - torch.from_numpy(rows).to(device) @ there.T
+        if own is not None:
+            far[torch.arange(n, device=device), torch.from_numpy(own).to(device)] = torch.inf
+        picked: NDArray[np.int64] = far[:n].topk(k, dim=1, largest=False, sorted=True).indices.cpu().numpy()
+        return picked
+
+    return pick
+
+
+def whitening(rows: Rows, *, rounds: int, device: str) -> tuple[Rows, Rows]:
+    """Centre and matrix after which neighbours differ alike in every direction, for `whitened`.
+
+    What neighbours differ in is mostly not what tells classes apart. The first neighbours are those of the rows as
+    they are, later ones those of the rows as whitened in the round before.
+    """
+    centre = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+    matrix = np.eye(rows.shape[1], dtype=np.float32)
+    looked_at = np.linspace(0, len(rows) - 1, min(len(rows), _PAIRED_ROWS)).astype(np.int64)
+    k = min(_PAIRED, len(rows) - 1)
+    for _ in range(rounds):
+        now = whitened(rows, centre, matrix)
+        pairs = nearest(now[looked_at], now, k=k, device=device, own=looked_at)
+        scatter = np.zeros((rows.shape[1],) * 2)
+        for near in pairs.T:
+            differences = (rows[looked_at] - rows[near]).astype(np.float64)
+            scatter += differences.T @ differences / (len(looked_at) * k)
+        variances, directions = np.linalg.eigh(scatter)
+        if variances[-1] <= 0:  # all rows are one
+            break
+        matrix = (directions * (np.maximum(variances, 0) + _SHRINK * variances[-1]) ** -0.5).astype(np.float32)
+    return centre, matrix
+
+
+def whitened(rows: Rows, centre: Rows, matrix: Rows) -> Rows:
+    return unit_rows((rows - centre) @ matrix)
+
+
+def unit_rows(rows: NDArray[Any]) -> Rows:
+    """Rows of length 1; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def shared_neighbours(near: NDArray[np.int64]) -> Any:
+    """Sparse (n, n): of the neighbours of two rows, themselves included, the share that both have (Jaccard's)."""
+    import scipy.sparse
+
+    n, k = near.shape
+    columns = np.concatenate((np.arange(n)[:, None], near), axis=1)
+    starts = np.arange(0, n * (k + 1) + 1, k + 1)
+    sets = scipy.sparse.csr_matrix((np.ones(columns.size, dtype=np.float32), columns.ravel(), starts), shape=(n, n))
+    held_by = sets.T.tocsr()
+    blocks = []
+    for start in range(0, n, _SHARED_BLOCK):
+        common = (sets[start : start + _SHARED_BLOCK] @ held_by).tocoo()
+        other = common.row + start != common.col
+        share = common.data[other] / (2 * (k + 1) - common.data[other])
+        blocks.append(scipy.sparse.csr_matrix((share, (common.row[other], common.col[other])), shape=common.shape))
+    return scipy.sparse.vstack(blocks, format="csr")
+
+
+def spectral_map(graph: Any, *, dimensions: int, damping: float, seed: int) -> Rows:
+    """(n, dimensions) places: eigenvectors of D^-1/2 W D^-1/2 over sqrt(1 - damping · eigenvalue), rows of length 1."""
+    import scipy.linalg
+    import scipy.sparse
+    import scipy.sparse.linalg
+
+    n = graph.shape[0]
+    scale = np.asarray(graph.sum(axis=1, dtype=np.float64)).ravel() ** -0.5
+    weights = graph.data.astype(np.float64)
+    for start in range(0, n, _SHARED_BLOCK):  # in place: the graph is the largest thing here
+        ends = graph.indptr[start : start + _SHARED_BLOCK + 1]
+        part = slice(ends[0], ends[-1])
+        weights[part] *= np.repeat(scale[start : start + _SHARED_BLOCK], np.diff(ends)) * scale[graph.indices[part]]
+    normal = scipy.sparse.csr_matrix((weights, graph.indices, graph.indptr), shape=graph.shape)
+    if n <= _DENSE:
+        values, vectors = scipy.linalg.eigh(normal.toarray(), subset_by_index=(n - dimensions, n - 1))
+    else:
+        first = np.random.default_rng(seed).standard_normal(n)
+        values, vectors = scipy.sparse.linalg.eigsh(normal, k=dimensions, which="LA", v0=first)
+    order = np.argsort(-values, kind="stable")
+    values, vectors = np.minimum(values[order], 1.0), vectors[:, order]
+    largest = np.abs(vectors).argmax(axis=0)  # an eigenvector has no sign of its own
+    vectors = vectors * np.sign(vectors[largest, np.arange(dimensions)])
+    return unit_rows(vectors / np.sqrt(1 - damping * values))
+
+
+def placed(places: Rows, near: NDArray[np.int64]) -> Rows:
+    """Where rows with these nearest public rows lie: the mean of their places, scaled to length 1."""
+    return unit_rows(places[near].mean(axis=1))

@@ -1,0 +1,366 @@
+"""A run on one page: a self-contained HTML file that a manager and a reviewer can read. No script, no network."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import cache
+from importlib.resources import files
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from terrine import _validate
+from terrine._files import write_atomically
+from terrine.accounting.curves import ONE_TEACHER, round_up
+from terrine.errors import InputError, MissingDependencyError, SecretError
+from terrine.report import charts
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+WATERMARK = "SECRET: depends on private votes. Do not publish."
+CLASSES_SHOWN = 200  # of more classes the page shows the first so many, and says so
+SECRETS = (
+    "consensus",
+    "mean_top_vote",
+    "mean_teacher_accuracy",
+    "plurality_accuracy",
+    "answers_right",
+    "exact",
+    "baseline",
+)
+
+# By neighbouring relation: whose data is protected, what nobody can tell of it, and of whom there may be several.
+_PROTECTED = {
+    "one row is replaced by another; the number of rows is public": (
+        "row",
+        "a given row was in the private data, or another row in its place",
+        "A person with several rows",
+    ),
+    "one unit is replaced by another; the number of units is public": (
+        "unit",
+        "a given unit (say, a person with all of their rows) was in the private data, or another in its place",
+        "Several units: a family, say, or one person under two names",
+    ),
+    "one unit is added, removed or changed": (
+        "unit",
+        "a given unit (say, a person with all of their rows) was in the private data, was not, or was there with "
+        "other rows",
+        "Several units: a family, say, or one person under two names",
+    ),
+    ONE_TEACHER: (
+        "teacher",
+        "a given teacher, which knows one share of the private data, voted as it did or otherwise",
+        "A person with rows in several shares",
+    ),
+}
+_OTHER = (
+    "difference",
+    "the private data were these, or others that differ from them in this: ",
+    "Several such differences at once",
+)
+
+_HOW = {
+    "confident": (
+        "First a check: does the largest count, plus noise of standard deviation {sigma_check:g} votes, reach "
+        "{threshold:g} votes? If not, nothing is answered. If so, noise of standard deviation {sigma_vote:g} votes is "
+        "added to every count, and the class that is then on top is the answer."
+    ),
+    "interactive": (
+        "First a check: do the teachers differ from the student's own opinion by {threshold:g} votes, after noise of "
+        "standard deviation {sigma_check:g}? If so, noise of standard deviation {sigma_vote:g} votes is added to every "
+        "count, and the class that is then on top is the answer. If not, a student that is surer than "
+        "{student_confidence:g} keeps its own label, and else nothing is answered."
+    ),
+    "gnmax": (
+        "Noise of standard deviation {sigma:g} votes is added to every count, and the class that is then on top is the "
+        "answer."
+    ),
+    "lnmax": (
+        "Laplace noise of scale {scale:g} votes is added to every count, and the class that is then on top is the "
+        "answer."
+    ),
+}
+
+
+def write_report(path: str | Path, facts: Mapping[str, Any], *, secret: Mapping[str, Any] | None = None) -> None:
+    """Write the report of a run, whole or not at all.
+
+    Args:
+        path: where to; it ends in .html.
+        facts: public, plain values (docs/report.md lists them). Anything else, as Sensitive, Votes or an array, is
+            refused wherever it is inside.
+        secret: values that depend on private votes, revealed by their owner. The page then says so on every screen and
+            every printed page, and only its owner may read the file (mode 0600).
+    """
+    path = Path(path)
+    if path.suffix != ".html":
+        raise InputError(f"Expected a file name that ends in .html, got {path.name}.")
+    shown = _plain(facts, "facts")
+    revealed = None if secret is None else _plain(secret, "secret")
+    text = _render(_view(shown, revealed)).encode("utf-8", "replace")
+    write_atomically(path, lambda file: file.write(text), mode=None if secret is None else 0o600)
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A copy made of dict, list, str, int, float, bool and None alone; the way in for every value on the page."""
+    match value:
+        case None | bool():
+            return value
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+        case Mapping():
+            if not all(type(key) is str for key in value):
+                raise InputError(f"Expected words as keys of {where}, got something else.")
+            return {_printable(key): _plain(inner, f"{where}.{key}"[:80]) for key, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
+        case _ if type(value) is str:  # a subclass may call itself safe HTML
+            return _printable(value)
+    raise SecretError(
+        f"Expected {where} to be plain and public (numbers, words, lists and dicts of them), got "
+        f"{type(value).__name__}; a secret must be revealed by its owner, and then goes to secret=."
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c >= " " or c in "\n\t" else "�" for c in text)
+
+
+def _render(view: dict[str, Any]) -> str:
+    template = _template()
+    from jinja2 import UndefinedError
+
+    try:
+        return template.render(view)
+    except UndefinedError as error:
+        raise InputError(f"Expected all facts of a report, got some missing: {error}.") from None
+
+
+@cache
+def _template() -> Template:
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected jinja2 for reports, got no such package; install it with: pip install 'terrine[report]'"
+        ) from None
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "whole": lambda n: f"{int(n):,}",
+        "percent": _percent,
+        "up": round_up,
+        "costs": _upwards,
+        "setting": _setting,
+    }
+    return environment.from_string(files("terrine.report").joinpath("template.html").read_text(encoding="utf-8"))
+
+
+def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any]:
+    """What the template shows: the facts, and what follows from them in words."""
+    try:
+        guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
+        view = {
+            **facts,
+            "made_words": _moment(facts["made"]),
+            "watermark": WATERMARK,
+            "meaning": _meaning(guarantee),
+            "asked": _asked(answers),
+            "how": _how(facts["mechanism"]),
+            "flow": charts.flow(*_flow_notes(facts)),
+            "spent": _spent(facts["spending"], guarantee["epsilon"]),
+            "balance": _balance(answers["by_class"], answers["answered"]),
+            "per_class": None if student is None else _per_class(student["per_class"]),
+            "interval": None if student is None else _interval(student),
+            "secret": None if secret is None else _secret(secret),
+        }
+    except KeyError as error:
+        raise InputError(f"Expected all facts of a report, got none called {error}.") from None
+    return view
+
+
+def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
+    """What (epsilon, delta) says of one neighbour, in numbers that are rounded against us.
+
+    Between two neighbours with even odds nobody guesses right more often than (e^ε + δ)/(e^ε + 1); and whoever sees
+    the release knows no more than from a draw that tells all with chance δ and else changes the odds by e^ε at most
+    (Kairouz, Oh and Viswanath, 2015: such a draw can be turned into any release that is (ε, δ)-private).
+    """
+    delta = _validate.between("guarantee.delta", guarantee["delta"], 0.0, 1.0)
+    if _validate.number("guarantee.epsilon", guarantee["epsilon"]) < 0:
+        raise InputError("Expected guarantee.epsilon >= 0, got a negative number.")
+    epsilon = round_up(guarantee["epsilon"])
+    # Of the epsilon as it is shown, so that a reader who checks finds the same.
+    factor = math.exp(min(float(epsilon), 50.0)) * (1 + 1e-12)
+    guess = min((factor + delta) / (factor + 1), 1.0)
+    unit, whether, several = _PROTECTED.get(guarantee["relation"], _OTHER)
+    return {
+        "epsilon": epsilon,
+        "delta": _upwards(delta, plain=-2),
+        "chance": f"1 in {_one_in(delta)}",
+        "factor": round_up(factor, 2) if factor < 100 else f"{math.ceil(factor):,}" if factor < 1e6 else None,
+        "guess": min(guess, 1.0),
+        "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3) + "%",
+        "reliable": guess <= 0.95,
+        "unit": unit,
+        "whether": whether + (guarantee["relation"] if unit == "difference" else ""),
+        "several": several,
+    }
+
+
+def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where the queries went: the parts that there are."""
+    kinds = (
+        ("answered", "answered", "a noisy winner of the vote was released"),
+        ("reinforced", "student's own", "the teachers did not differ enough: the student kept its label"),
+        ("withheld", "withheld", "the check did not pass: nothing was said but that"),
+        ("unasked", "not asked", "the budget had no room: no noise was drawn, and it cost nothing"),
+    )
+    total = max(sum(answers.get(key, 0) for key, *_ in kinds), 1)
+    found = [(key, name, about, answers.get(key, 0)) for key, name, about in kinds]
+    return [
+        {"key": key, "name": name, "about": about, "queries": n, "share": n / total}
+        for key, name, about, n in found
+        if n or key == "answered"
+    ]
+
+
+def _how(mechanism: dict[str, Any]) -> str | None:
+    words = _HOW.get(mechanism["kind"])
+    return None if words is None else words.format(**mechanism)
+
+
+def _flow_notes(facts: dict[str, Any]) -> tuple[list[str], str]:
+    data, teachers, answers, student = facts["data"], facts["teachers"], facts["answers"], facts["student"]
+    number = f"{teachers['number']:,}"
+    notes = [
+        "with labels" if data["n_private"] is None else f"{data['n_private']:,} rows",
+        f"{number}, disjoint",
+        f"{number} × {teachers['kind']}",
+        "secret counts",
+        "adds noise",
+        f"{answers['answered']:,} labels",
+        "to come" if student is None else student["kind"],
+    ]
+    return notes, f"{data['n_public']:,}, no labels"
+
+
+def _spent(spending: dict[str, Any], limit: float) -> dict[str, Any] | None:
+    queries, epsilon, answered = spending["queries"], spending["epsilon"], spending["answered"]
+    if not len(queries) == len(epsilon) == len(answered):
+        raise InputError("Expected as many queries as epsilons and answers in facts.spending, got other numbers.")
+    if not queries:
+        return None
+    last = len(queries) - 1
+    some = sorted({round(i * last / 16) for i in range(17)})
+    rows = [{"queries": queries[i], "answered": answered[i], "epsilon": round_up(epsilon[i])} for i in some]
+    return {"chart": charts.spending(queries, epsilon, limit=limit), "rows": rows, "now": rows[-1]}
+
+
+def _balance(by_class: dict[str, int], answered: int) -> dict[str, Any]:
+    most = max([1, *by_class.values()])
+    rows = [
+        {"label": name, "share": n / most, "value": f"{n:,}", "about": _percent(n / answered) if answered else ""}
+        for name, n in list(by_class.items())[:CLASSES_SHOWN]
+    ]
+    never = sum(n == 0 for n in by_class.values())
+    return {"columns": _columns(rows), "never": never, "hidden": len(by_class) - len(rows)}
+
+
+def _per_class(accuracy: dict[str, float | None] | None) -> dict[str, Any] | None:
+    if accuracy is None:
+        return None
+    rows = [
+        {"label": name, "share": share or 0.0, "value": "no rows" if share is None else _percent(share), "about": ""}
+        for name, share in list(accuracy.items())[:CLASSES_SHOWN]
+    ]
+    known = sorted((share, name) for name, share in accuracy.items() if share is not None)
+    lowest = [{"label": name, "value": _percent(share)} for share, name in known[:3]] if len(known) > 3 else []
+    return {"columns": _columns(rows), "lowest": lowest, "hidden": len(accuracy) - len(rows)}
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Few classes are one table, many are up to three beside each other."""
+    tables = 1 if len(rows) <= 8 else 2 if len(rows) <= 24 else 3
+    each = max(1, math.ceil(len(rows) / tables))
+    return [rows[start : start + each] for start in range(0, len(rows), each)]
+
+
+def _interval(student: dict[str, Any]) -> str | None:
+    """The interval, rounded outwards."""
+    interval = student.get("interval")
+    if interval is None:
+        return None
+    low, high = (Decimal(repr(float(end))) * 100 for end in interval)
+    ends = (low.quantize(Decimal("0.1"), ROUND_FLOOR), high.quantize(Decimal("0.1"), ROUND_CEILING))
+    return f"{ends[0]}% to {ends[1]}%"
+
+
+def _secret(secret: dict[str, Any]) -> dict[str, Any]:
+    if unknown := [key for key in secret if key not in SECRETS]:
+        raise InputError(f"Expected secret values called {', '.join(SECRETS)}, got {unknown[0]!r}.")
+    shown: dict[str, Any] = dict.fromkeys(SECRETS) | secret
+    if shown["consensus"] is not None:
+        edges, queries = shown["consensus"]["edges"], shown["consensus"]["queries"]
+        most = max([1, *queries])
+        shown["consensus"] = [
+            [
+                {"label": f"{low:.0%} to {high:.0%}", "share": n / most, "value": f"{n:,}", "about": ""}
+                for low, high, n in zip(edges[:-1], edges[1:], queries, strict=True)
+            ]
+        ]
+    return shown
+
+
+def _moment(text: str) -> str:
+    """2026-11-15T14:00:00Z in words."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    zone = "" if moment.tzinfo is None else f" {moment.tzname()}"
+    return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
+
+
+def _percent(share: float) -> str:
+    return f"{float(share):.1%}"
+
+
+def _upwards(value: float, *, plain: int = -6) -> str:
+    """Three digits, never below the value; below 10 to the power of ``plain`` as in 2.5 × 10⁻⁷."""
+    exact = Decimal(repr(float(value)))
+    if not exact:
+        return "0"
+    step = Decimal(1).scaleb(exact.adjusted() - 2)
+    raised = (exact / step).to_integral_value(ROUND_CEILING) * step
+    power = raised.adjusted()
+    if power >= plain:
+        return f"{raised.normalize():f}"
+    digits = f"{raised.scaleb(-power).normalize():f}"
+    tens = "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return tens if digits == "1" else f"{digits} × {tens}"
+
+
+def _one_in(chance: float) -> str:
+    """The n of a chance of 1 in n, rounded down: the chance is never understated."""
+    return f"{int((1 / Decimal(repr(chance))).to_integral_value(ROUND_FLOOR)):,}"
+
+
+def _setting(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case float():
+            return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        case dict() | list():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)

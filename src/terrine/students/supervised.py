@@ -1,0 +1,150 @@
+"""A scikit-learn classifier on the answered rows: the student for tables of features, and the baseline for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine import _validate
+from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine.students.common import About, Lessons, checked_rows, write_student
+
+KIND, FILE = "estimator", "student.skops"
+
+# Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers
+_PARTS = (
+    "sklearn.tree._tree.Tree",
+    "sklearn._loss.",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.neighbors._kd_tree.",
+    "sklearn.neighbors._ball_tree.",
+    "sklearn.metrics._dist_metrics.",
+    "sklearn.neural_network._stochastic_optimizers.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedStudent:
+    """Any scikit-learn classifier or Pipeline, trained on the answered rows alone.
+
+    Attributes:
+        estimator: unfitted; every parameter named ``random_state`` is set from the seed. Images are flattened.
+        min_per_class: refuse to learn from fewer answers than this of any class.
+    """
+
+    estimator: Any
+    min_per_class: int = 0
+
+    def __post_init__(self) -> None:
+        from sklearn.base import BaseEstimator, is_classifier
+
+        if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
+            raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+        _validate.integer("min_per_class", self.min_per_class, at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedEstimator:
+    """A scikit-learn classifier that has learned.
+
+    Attributes:
+        about: what it was trained on and how, all public.
+        model: the fitted estimator; its classes are class indices.
+    """
+
+    about: About
+    model: Any
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.about.classes
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """(n_rows,) class indices."""
+        labels: NDArray[np.int64] = np.asarray(self.model.predict(self._rows(X))).astype(np.int64)
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes``; 0 for a class that was never answered."""
+        if not hasattr(self.model, "predict_proba"):
+            kind = type(self.model).__name__
+            raise InputError(
+                f"Expected an estimator that gives probabilities, got {kind}; wrap it in CalibratedClassifierCV."
+            )
+        rows = self._rows(X)
+        result = np.zeros((len(rows), len(self.classes)))
+        result[:, np.asarray(self.model.classes_)] = self.model.predict_proba(rows)
+        return result
+
+    def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
+        """Write the estimator and its model card; ``card`` is the guarantee, as a dict of public values."""
+        model = bytes(_skops().dumps(self.model))
+        _trusted(model)  # refuses now what could not be loaded later
+        write_student(folder, about=self.about, kind=KIND, file=FILE, model=model, card=card)
+
+    @classmethod
+    def restore(cls, about: About, model: bytes) -> FittedEstimator:
+        """Refuses types that are neither skops' nor scikit-learn's own: nothing in the file is executed."""
+        try:
+            return cls(about=about, model=_skops().loads(model, trusted=_trusted(model)))
+        except StoreError:
+            raise
+        except Exception:  # skops and zipfile raise many types for damaged files
+            raise StoreError(f"Expected a skops file in {FILE}, got one that cannot be read.") from None
+
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:
+        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
+        return rows.reshape(len(rows), -1)
+
+
+def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:
+    from sklearn.base import clone
+
+    model = clone(settings.estimator)
+    state = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    model.set_params(**{name: state for name in model.get_params() if _is_seed(name)})
+    rows = given.rows[given.answered]
+    model.fit(rows.reshape(len(rows), -1), given.labels)
+    parameters = settings.estimator.get_params(deep=True).items()
+    kept = {f"estimator.{name}": _named(value) for name, value in parameters if not _is_seed(name)}
+    kept = {"student": type(settings).__name__, "estimator": type(settings.estimator).__name__, **kept}
+    return FittedEstimator(about=About.of(given, seed=seed, settings=kept), model=model)
+
+
+def _is_seed(name: str) -> bool:
+    return name.split("__")[-1] == "random_state"
+
+
+def _named(value: Any) -> Any:
+    """A parameter's value in plain words; what is inside an estimator has its own name."""
+    if isinstance(value, (list, tuple)):
+        return [_named(item) for item in value]
+    if hasattr(value, "get_params"):
+        return type(value).__name__
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
+def _trusted(model: bytes) -> list[str]:
+    """The types in a skops file that are on our list and not on skops' own; others are refused by name."""
+    found: list[str] = _skops().get_untrusted_types(data=model)
+    foreign = [name for name in found if not name.startswith(_PARTS)]
+    if foreign:
+        raise StoreError(f"Expected a scikit-learn model, got types that are not trusted: {foreign[:3]}.")
+    return found
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected skops to keep a scikit-learn student, got no such package; install it with: pip install skops"
+        ) from None
+    return skops.io

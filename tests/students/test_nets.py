@@ -1,0 +1,134 @@
+"""The parts that nets are trained with, and which answers are doubted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.students.tasks import NETS, QUARTERS, few, quarters
+
+from terrine.students import Distortion, MatchStudent, VATStudent, fit_student, nets
+from terrine.students.doubt import _dealt, kept_of
+from terrine.students.nets import _of_length
+
+NONE = Distortion(rotate=0, zoom=0, shear=0, shift=0, erase=0, jitter=0)
+
+
+def test_no_distortion_changes_nothing_and_each_kind_does():
+    x = torch.rand(4, 1, 12, 12)
+    torch.testing.assert_close(nets.distort(x, NONE), x, atol=1e-5, rtol=0)
+    for name in ("rotate", "zoom", "shear", "shift", "erase", "jitter"):
+        size = 20.0 if name == "rotate" else 0.5
+        changed = nets.distort(x, Distortion(**{**vars(NONE), name: size}))
+        assert changed.shape == x.shape
+        assert ((changed - x).abs().amax(dim=(1, 2, 3)) > 1e-3).all(), name
+
+
+def test_a_shift_moves_by_pixels_and_an_erased_square_has_its_side():
+    x = torch.zeros(200, 1, 21, 21)
+    x[:, :, 10, 10] = 1
+    moved = nets.distort(x, Distortion(**{**vars(NONE), "shift": 3}))
+    row = (moved.sum(dim=(1, 3)) * torch.arange(21)).sum(1)
+    assert 2.5 < (row - 10).abs().max() <= 3.001
+    blank = 1 - nets.distort(torch.ones(200, 1, 21, 21), Distortion(**{**vars(NONE), "erase": 0.4}))
+    sides = blank.amax(dim=2).sum(dim=(1, 2))
+    assert 7 <= sides.max() <= 9  # 0.4 of 21 pixels; less at an edge
+
+
+def test_pixels_and_features_as_tensors():
+    images = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+    x = nets.as_float(nets.as_tensor(images, None, "cpu"))
+    assert x.shape == (2, 1, 3, 4)
+    assert float(x[1, 0, 2, 3]) == pytest.approx(23 / 255)
+    scale = (np.array([1.0, 2.0], np.float32), np.array([2.0, 4.0], np.float32))
+    assert nets.as_tensor(np.array([[3.0, 2.0]]), scale, "cpu").tolist() == [[1.0, 0.0]]
+
+
+def test_losses_are_what_they_are_called():
+    p, q = torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([[0.5, 0.25, 0.25]])
+    told = 0.7 * (1 - 0.1) + 0.3 * 0.05  # the answer is right, or one of two wrong ones
+    assert float(nets.told(p.log(), torch.tensor([0]), 0.1)) == pytest.approx(-math.log(told))
+    assert float(nets.told(p.log(), torch.tensor([0]), 0.0)) == pytest.approx(-math.log(0.7))
+    divergence = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.25) + 0.1 * math.log(0.1 / 0.25)
+    assert float(nets.apart(p.log(), q.log())) == pytest.approx(divergence)
+    entropy = -sum(v * math.log(v) for v in (0.7, 0.2, 0.1))
+    assert float(nets.unsure(p.log())) == pytest.approx(entropy)
+    surest = torch.tensor([[0.0, -200.0, -200.0]]).log_softmax(1)
+    assert torch.isfinite(nets.told(surest, torch.tensor([1]), 0.0))
+
+
+def test_a_class_that_is_predicted_too_often_is_pushed_down():
+    scores = torch.zeros(8, 3)
+    scores[:, 0] = 5.0
+    scores.requires_grad_()
+    shares = nets.class_shares(torch.tensor([0, 1, 2]), 3)
+    assert shares.tolist() == pytest.approx([1 / 3] * 3)
+    running = shares.clone()
+    for _ in range(50):
+        loss = nets.unbalanced(scores.log_softmax(1), running, shares)
+    loss.backward()
+    assert running[0] > 0.9
+    assert (scores.grad[:, 0] > 0).all()
+    assert (scores.grad[:, 1:] < 0).all()
+
+
+def test_an_average_follows():
+    net = torch.nn.Linear(2, 2)
+    average = nets.averaged(net)
+    before = average.weight.clone()
+    with torch.no_grad():
+        net.weight.add_(1.0)
+    nets.follow(average, net, 0.9)
+    torch.testing.assert_close(average.weight, before + 0.1)
+    assert not average.weight.requires_grad
+
+
+def test_learning_rates_and_the_answers_weight():
+    adam = nets.optimiser(torch.nn.Linear(2, 2), weight_decay=0.0)
+    rates = []
+    for done in (0.0, 0.025, 0.05, 0.525, 1.0):
+        nets.schedule(adam, 0.1, done)
+        rates.append(float(adam.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0, 0.05, 0.1, 0.05, 0])
+    assert [nets.faded(0.5, done) for done in (0, 0.25, 0.5, 0.9)] == [1, 0.5, 0.02, 0.02]
+    assert nets.faded(0, 0.9) == 1
+
+
+def test_steps_have_their_length():
+    step = _of_length(torch.randn(5, 1, 4, 4), 3.0)
+    torch.testing.assert_close(step.flatten(1).norm(dim=1), torch.full((5,), 3.0))
+    assert (_of_length(torch.zeros(1, 3), 3.0) == 0).all()
+
+
+def test_answers_that_are_likelier_wrong_than_right_are_left_out_but_half_of_each_class_stays():
+    labels = np.array([0, 0, 0, 0, 1, 1, 2])
+    p = np.array([0.9, 0.8, 0.7, 0.001, 0.001, 0.0, 0.0])
+    # wrong / (n_classes - 1) = 0.05: an answer stays above p of about 0.053
+    assert kept_of(p, labels, wrong=0.1, n_classes=3).tolist() == [True, True, True, False, True, False, True]
+    assert kept_of(np.array([0.04, 0.06, 0.5]), np.zeros(3, int), wrong=0.1, n_classes=3).tolist() == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_folds_share_every_class():
+    labels = np.repeat([0, 1, 2], [7, 4, 1])
+    fold = _dealt(labels[::-1], 2)[::-1]
+    for label in (0, 1):
+        counts = np.bincount(fold[labels == label], minlength=2)
+        assert abs(counts[0] - counts[1]) <= 1
+
+
+def test_small_settings_are_settings():
+    assert VATStudent.small(steps=5).steps == 5
+    assert VATStudent.small().channels == (16, 32, 64)
+    assert MatchStudent.small(folds=2).folds == 2
+
+
+def test_a_net_of_groups_predicts_each_row_by_itself():
+    X, y = quarters()
+    student = fit_student(NETS["gan"], X, few(y, 5), classes=QUARTERS, seed=0)
+    np.testing.assert_allclose(student.predict_proba(X)[:3], student.predict_proba(X[:3]), atol=1e-6)

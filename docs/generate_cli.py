@@ -10,7 +10,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ("analyze", "plan", "data", "demo")
+COMMANDS = (
+    ("run",),
+    ("teach",),
+    ("vote",),
+    ("tally",),
+    ("label",),
+    ("learn",),
+    ("report",),
+    ("analyze",),
+    ("plan",),
+    ("ledger", "show"),
+    ("ledger", "verify"),
+    ("data",),
+    ("demo",),
+)
 PAGE = Path(__file__).parent / "cli.md"
 
 
@@ -31,7 +45,7 @@ def page() -> str:
         f"```\n{help_of()}\n```",
     ]
     for command in COMMANDS:
-        parts += ["", f"## terrine {command}", "", f"```\n{help_of(command)}\n```"]
+        parts += ["", f"## terrine {' '.join(command)}", "", f"```\n{help_of(*command)}\n```"]
     return "\n".join(parts) + "\n"
 
 

@@ -67,9 +67,7 @@ class Cluster:
 
     def start_node(self, *where: str) -> None:
         few = [f"--num-cpus={self.cpus}", "--object-store-memory=80000000", "--include-log-monitor=false"]
-        own = (
-            f"--temp-dir={self.folder / str(len(self.sessions))}"  # nodes that start together would share socket names
-        )
+        own = f"--temp-dir={self.folder / str(len(self.sessions))}"  # together they would take the same socket names
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *few, own]
         with (self.folder / "log").open("ab") as log:
             said = {"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL}

@@ -1,5 +1,10 @@
 """terrine: learn from private data through noisy votes, with a differential-privacy guarantee you can defend."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from terrine.accounting.costs import cost, expected_answered, expected_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
 from terrine.accounting.planning import Plan, plan
@@ -21,29 +26,65 @@ from terrine.noise import SecureNoise, SeededNoise
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tally
 
+if TYPE_CHECKING:
+    from terrine.budgets import CountBudget, FilterBudget
+    from terrine.datasets.data import PrivateData, PublicData
+    from terrine.estimator import PATEClassifier
+    from terrine.labeller import Labeller
+    from terrine.ledger import Ledger
+    from terrine.run import Run
+    from terrine.students import fit_student
+    from terrine.teachers import TeacherEnsemble, fit_teachers
+
 __version__ = "0.1.0"
+
+# Loaded when first asked for: importing terrine stays fast.
+_LATER = {
+    "CountBudget": "budgets",
+    "FilterBudget": "budgets",
+    "Labeller": "labeller",
+    "Ledger": "ledger",
+    "PATEClassifier": "estimator",
+    "PrivateData": "datasets.data",
+    "PublicData": "datasets.data",
+    "Run": "run",
+    "TeacherEnsemble": "teachers",
+    "fit_student": "students",
+    "fit_teachers": "teachers",
+}
 
 __all__ = [
     "ABSTAIN",
     "ORDERS",
     "Answers",
     "ConfidentGNMax",
+    "CountBudget",
+    "FilterBudget",
     "GNMax",
     "Guarantee",
     "InteractiveGNMax",
     "LNMax",
+    "Labeller",
+    "Ledger",
     "Outcome",
+    "PATEClassifier",
     "Plan",
+    "PrivateData",
+    "PublicData",
     "RdpCurve",
+    "Run",
     "SecureNoise",
     "SeededNoise",
     "Sensitive",
+    "TeacherEnsemble",
     "TerrineError",
     "Votes",
     "answer",
     "cost",
     "expected_answered",
     "expected_cost",
+    "fit_student",
+    "fit_teachers",
     "guarantee",
     "plan",
     "publishable_guarantee",
@@ -54,3 +95,9 @@ __all__ = [
     "tested_guarantee",
     "worst_case_cost",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"terrine.{_LATER[name]}"), name)

@@ -1,0 +1,140 @@
+"""Commands over a run directory, as a user types them; the demonstration at a size for tests."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from terrine import demo as demonstration
+from terrine.cli import main
+from terrine.config import RunConfig
+
+SETTINGS = """
+[data]
+name = "blobs"
+[teachers]
+number = 40
+kind = "logistic"
+executor = "serial"
+[privacy]
+mechanism = "confident"
+threshold = 30
+sigma_check = 12
+sigma_vote = 6
+queries = 120
+answers = 90
+delta = 1e-5
+[student]
+kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
+"""
+
+
+@pytest.fixture
+def terrine(capsys, monkeypatch, tmp_path):
+    """Run a command in a folder with run.toml: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(SETTINGS)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["terrine", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return call
+
+
+def test_stage_by_stage(terrine, tmp_path):
+    for command, words in (
+        ("teach run.toml", "40 teachers, trained and kept"),
+        ("vote run", "The votes are secret"),
+        ("label run", "Guarantee: ε = "),
+        ("learn run", "right on 500 test rows"),
+        ("report run", "run/report.html"),
+    ):
+        code, out, err = terrine(*command.split())
+        assert (code, err) == (0, "")
+        assert words in out
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!")
+    assert "no problem found" in terrine("ledger", "verify", "run")[1]
+    assert "ε, guaranteed" in terrine("ledger", "show", "run")[1]
+    assert json.loads(terrine("ledger", "show", "run", "--json")[1])["queries"] <= 120
+
+
+def test_all_at_once_and_as_json(terrine):
+    code, out, _ = terrine("run", "run.toml", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["guarantee"]["publishable"]
+    assert facts["student"]["accuracy"] > 0.9
+    again = json.loads(terrine("run", "run", "--json")[1])
+    assert again["guarantee"] == facts["guarantee"]
+
+
+def test_what_is_secret_needs_asking_for(terrine, tmp_path):
+    terrine("teach", "run.toml")
+    public = terrine("vote", "run", "--json")[1]
+    assert set(json.loads(public)) == {"run", "teachers", "queries", "classes"}
+    code, out, err = terrine("vote", "run", "--plot", "votes.png")
+    assert (code, out) == (2, "")
+    assert "--reveal" in err
+    code, out, _ = terrine("vote", "run", "--reveal", "--plot", "votes.png")
+    assert code == 0
+    assert "depend on private votes" in " ".join(out.split())
+    assert stat.S_IMODE((tmp_path / "votes.png").stat().st_mode) == 0o600
+    assert json.loads(terrine("vote", "run", "--reveal", "--json")[1])["secret"].startswith("secret")
+
+
+def test_owners_tally(terrine, tmp_path):
+    (tmp_path / "two.toml").write_text(SETTINGS.replace("number = 40", "number = 40\nfirst_id = 40"))
+    for name in ("run", "two"):
+        terrine("teach", f"{name}.toml")
+        assert terrine("vote", name, "--ballots", f"{name}.npz")[0] == 0
+    assert "80 teachers of 2 owners" in terrine("tally", "run.npz", "two.npz", "--out", "run")[1]
+    assert terrine("label", "run")[0] == 0
+    code, _, err = terrine("tally", "run.npz", "run.npz", "--out", "votes.npz")
+    assert code == 2
+    assert "got teacher 0 in two ballots" in err
+
+
+def test_a_dry_run(terrine, tmp_path):
+    code, out, _ = terrine("run", "run.toml", "--dry-run")
+    assert code == 0
+    assert "ε, publishable" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["teach", "none.toml"], "got no such file"),
+        (["vote", "."], "which has no config.toml"),
+        (["label", "run.toml"], "terrine teach"),
+        (["teach", ".", "--out", "x"], "Expected --out with a run's settings"),
+        (["ledger", "show", "none.sqlite"], "Expected a ledger"),
+    ],
+)
+def test_mistakes_are_one_line(terrine, words, said):
+    code, out, err = terrine(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_the_demonstration(terrine, tmp_path, monkeypatch):
+    """The same stages and page, on a thirtieth of the images."""
+    small = demonstration.DEMO.model_dump(exclude_none=True)
+    small["data"]["options"] |= {"n_private": 4_000, "n_public": 400, "n_test": 200}
+    small["teachers"] |= {"number": 20, "executor": "serial"}
+    small["privacy"] |= {"threshold": 10, "sigma_check": 4, "sigma_vote": 2, "queries": 200, "answers": 200}
+    small["student"]["options"] = {"steps": 30}
+    monkeypatch.setattr(demonstration, "DEMO", RunConfig.model_validate(small))
+    code, out, _ = terrine("demo", "--out", "demo")
+    assert code == 0
+    for words in ("student", "without privacy", "answers given", "withheld", "ε, publishable", "report.html"):
+        assert words in out
+    assert (tmp_path / "demo" / "report.html").is_file()

@@ -11,7 +11,7 @@ from tests.students.tasks import NETS, QUARTERS, few, quarters
 
 from terrine.students import Distortion, MatchStudent, VATStudent, fit_student, nets
 from terrine.students.doubt import _dealt, kept_of
-from terrine.students.nets import _of_length
+from terrine.students.nets import _of_size
 
 NONE = Distortion(rotate=0, zoom=0, shear=0, shift=0, erase=0, jitter=0)
 
@@ -96,10 +96,21 @@ def test_learning_rates_and_the_answers_weight():
     assert nets.faded(0, 0.9) == 1
 
 
-def test_steps_have_their_length():
-    step = _of_length(torch.randn(5, 1, 4, 4), 3.0)
-    torch.testing.assert_close(step.flatten(1).norm(dim=1), torch.full((5,), 3.0))
-    assert (_of_length(torch.zeros(1, 3), 3.0) == 0).all()
+def test_an_adversarial_step_has_its_size_and_does_more_harm_than_a_random_one():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
+    x = torch.randn(50, 16)
+    with torch.no_grad():
+        log_p = net(x).log_softmax(1)
+    worst = nets.adversarial(net, x, log_p, 0.3)
+    torch.testing.assert_close((worst - x).square().mean(1).sqrt(), torch.full((50,), 0.3))
+    with torch.no_grad():
+        harm = float(nets.apart(log_p, net(worst).log_softmax(1)))
+        random = [
+            float(nets.apart(log_p, net(x + _of_size(torch.randn_like(x), 0.3)).log_softmax(1))) for _ in range(20)
+        ]
+    assert harm > 2 * max(random)
+    assert (_of_size(torch.zeros(1, 3), 3.0) == 0).all()
 
 
 def test_answers_that_are_likelier_wrong_than_right_are_left_out_but_half_of_each_class_stays():

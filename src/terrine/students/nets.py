@@ -20,7 +20,7 @@ Scale = tuple[NDArray[np.float32], NDArray[np.float32]]  # (n_features,) what to
 
 _EAGER = 3  # steps on a GPU before one is recorded
 _FLOOR = 0.02  # what is left of the answers' weight when they have faded: enough to keep the classes in place
-PROBE = 0.1  # length of the random step that finds an adversarial direction
+PROBE = 0.004  # root mean square of the random step that finds an adversarial direction
 MEMORY = 0.05  # how much of the running shares of the classes is the last batch's
 
 
@@ -247,15 +247,19 @@ def class_shares(labels: Any, n_classes: int) -> Any:
 
 
 def adversarial(net: Any, x: Any, log_p: Any, radius: float) -> Any:
-    """Rows moved by ``radius`` to where predictions differ most from ``log_p``: one step of power iteration."""
+    """Rows moved to where predictions differ most from ``log_p``, by one step of power iteration.
+
+    ``radius`` is the root mean square of the move over a row's values.
+    """
     torch = torch_or_say()
-    probe = _of_length(torch.randn_like(x), PROBE).requires_grad_()
+    probe = _of_size(torch.randn_like(x), PROBE).requires_grad_()
     (steepest,) = torch.autograd.grad(apart(log_p, net(x + probe).log_softmax(1)), probe)
-    return x + _of_length(steepest, radius)
+    return x + _of_size(steepest, radius)
 
 
-def _of_length(direction: Any, length: float) -> Any:
+def _of_size(direction: Any, radius: float) -> Any:
     flat = direction.flatten(1)
+    length = radius * math.sqrt(flat.shape[1])
     return (length * flat / (flat.norm(dim=1, keepdim=True) + 1e-12)).view_as(direction)
 
 

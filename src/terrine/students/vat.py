@@ -19,7 +19,7 @@ class VATStudent(NetSettings):
     """A net that also learns from the rows without an answer, by virtual adversarial training.
 
     Attributes:
-        radius: length of the adversarial step: of an image in [0, 1], or of a row of scaled features.
+        radius: of the adversarial step: its root mean square, where a pixel's range, or a feature's deviation, is 1.
         smoothness, entropy, balance: weights of the three terms on all public rows: predictions do not change within
             the radius, are sure, and the classes have the shares that they have among the answers.
         rise: share of the training over which these weights rise to their full size.
@@ -27,7 +27,7 @@ class VATStudent(NetSettings):
     The other settings are those of `NetSettings`.
     """
 
-    radius: float = 3.0
+    radius: float = 0.107
     smoothness: float = 1.0
     entropy: float = 1.0
     balance: float = 1.0

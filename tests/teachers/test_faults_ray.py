@@ -165,13 +165,12 @@ def test_forty_teachers_on_a_cluster_that_dies_piece_by_piece(tmp_path, record_p
 
 
 def check_they_worked_on_all_nodes_and_are_the_same_as_in_one_process(found):
-    assert found["quiet"] == {
-        "nodes": [HEAD, SECOND, THIRD],
-        "starts": 40,
-        "killed": 0,
-        "same": True,
-        "votes": True,
-    }
+    quiet = dict(found["quiet"])
+    assert len(quiet.pop("nodes")) > 1
+    assert quiet == {"starts": 40, "killed": 0, "same": True, "votes": True}
+    # How many tasks a node takes in one run is up to Ray: a worker that starts slowly may find none left.
+    runs = [told["nodes"] for told in found.values() if isinstance(told, dict)]
+    assert set().union(*runs) == {HEAD, SECOND, THIRD}
     assert found["votes over Ray"]
 
 
@@ -186,5 +185,5 @@ def check_deaths_in_the_middle_change_nothing(found):
         assert told["starts"] > 40, name  # what ran there began again elsewhere
         assert told["same"], name
         assert told["votes"], name
-    assert found["node"]["nodes"] == [HEAD, SECOND, THIRD]
+    assert {HEAD, SECOND} <= set(found["node"]["nodes"])
     assert found["node, store"]["nodes"] == [HEAD, THIRD]

@@ -7,12 +7,12 @@ In a child every write, commit, draw of noise and answer that leaves is a step a
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from terrine import labeller as labeller_module
 from terrine.budgets import CountBudget, FilterBudget
 from terrine.errors import BudgetError, LedgerError, OrderGridWarning
 from terrine.labeller import KeptVotes, Labeller
+from terrine.labeller import labeller as labeller_module
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax, Outcome, answer
 from terrine.noise import SeededNoise, _measurement
@@ -50,6 +50,12 @@ def kept():
     return KeptVotes(X, Votes(COUNTS, n_teachers=20))
 
 
+def place(folder):
+    """Where a folder's ledger is: in it, or on a server."""
+    url = folder / "url"
+    return url.read_text() if url.exists() else folder / "ledger.sqlite"
+
+
 def note(folder, name, what):
     """One line to a file: what another process can see from now on."""
     with (folder / name).open("a") as file:
@@ -62,7 +68,7 @@ def notes(folder, name):
 
 def work(folder, budget, requests, step=lambda: None, at_once=4):
     """Label request by request; whatever leaves the labeller is noted down, and so is every draw."""
-    asked = Labeller(kept(), CONFIDENT, Ledger(folder / "ledger.sqlite", budget=budget), at_once=at_once)
+    asked = Labeller(kept(), CONFIDENT, Ledger(place(folder), budget=budget), at_once=at_once)
 
     def noted(mechanism, votes, **options):
         note(folder, "draws", [len(votes), 0])
@@ -134,7 +140,7 @@ def check(folder, budget):
     """What must hold at any moment; the answers on disk, by query."""
     left, draws = notes(folder, "left"), notes(folder, "draws")
     try:
-        ledger = Ledger(folder / "ledger.sqlite")
+        ledger = Ledger(place(folder))
     except LedgerError:  # killed before there was one
         assert not left
         assert not draws
@@ -144,6 +150,8 @@ def check(folder, budget):
         entries = ledger.entries()
         asked = Labeller(kept(), CONFIDENT, ledger, rng=SeededNoise(0))  # it only names queries
         guarantee = ledger.budget.guarantee()
+        lines = map(json.loads, ledger.export())
+        stored = {line["query"]: (line["label"], line["outcome"]) for line in lines if line["record"] == "answer"}
     if entries:
         assert budget.holds(entries[-1].total)
         assert sum(n for n, _ in draws) <= entries[-1].total.queries, "noise was drawn that nobody paid for"
@@ -151,11 +159,6 @@ def check(folder, budget):
     else:
         assert not draws
     assert guarantee == budget.guarantee()
-    raw = sqlite3.connect(folder / "ledger.sqlite")
-    stored = {
-        query: (label, how) for query, label, how in raw.execute("SELECT query, label, outcome FROM terrine_answers")
-    }
-    raw.close()
     for rows, labels, outcomes in left:
         for query, label, how in zip(asked._queries(X[rows], None), labels, outcomes, strict=True):
             if how != Outcome.UNASKED:
@@ -170,11 +173,16 @@ def resume(folder, budget, before):
     assert before.items() <= after.items()
 
 
-def killed_at_every_step(where, kind, stride):
+def killed_at_every_step(where, kind, stride, urls=None):
+    """Until a child lives to its end; on a server, in a new database each time, until there is none left."""
     budget, point = BUDGETS[kind], 1
     budget.price(CONFIDENT, n_queries=1, n_answers=1)
     while True:
         folder = Path(tempfile.mkdtemp(dir=where))
+        if urls is not None:
+            if not urls:
+                return {"points": point - 1}
+            (folder / "url").write_text(urls.pop())
         killed = outcome(fork(lambda f=folder, p=point: work(f, budget, REQUESTS, Doomed(p))))
         before = check(folder, budget)
         if not killed:
@@ -201,12 +209,14 @@ def killed_at_random(folder, times):
     return {"answers": len(before)}
 
 
-def race(folder, n_children, overlap, n_queries):
-    """Children label at the same time, the same rows or each its own, until the budget is empty."""
+def race(folder, n_children, overlap, n_queries, url=None):
+    """Children make one ledger and label at the same time, the same rows or each its own, till the budget is empty."""
+    if url is not None:
+        (folder / "url").write_text(url)
     budget = CountBudget(GNMax(sigma=40), n_queries=n_queries, delta=1e-5)
 
     def child(k):
-        asked = Labeller(kept(), GNMax(sigma=40), Ledger(folder / "ledger.sqlite", budget=budget), at_once=3)
+        asked = Labeller(kept(), GNMax(sigma=40), Ledger(place(folder), budget=budget), at_once=3)
         start = 0 if overlap else 40 * k
         while not (folder / "go").exists():
             time.sleep(0.001)
@@ -223,7 +233,7 @@ def race(folder, n_children, overlap, n_queries):
     killed = [outcome(child) for child in children]
     assert not any(killed)
     left = [found[0] for k in range(n_children) if (found := notes(folder, f"left-{k}"))]
-    with Ledger(folder / "ledger.sqlite") as ledger:
+    with Ledger(place(folder)) as ledger:
         assert ledger.verify() == []
         charged = ledger.summary()["queries"]
         assert ledger.summary()["unsettled"] == 0
@@ -321,28 +331,63 @@ def main(folder, calls):
     print(json.dumps(found))
 
 
+def databases(n):
+    """So many new ones, or none where there is no server."""
+    from tests.postgres import available, server  # not where this file is a program
+
+    return [server().database() for _ in range(n)] if available() else []
+
+
+@functools.cache
+def killed():
+    """What two tests look at, of one program: to start it takes longer than most of what it does."""
+    calls = [
+        ["killed_at_every_step", "count", 1 if SOAK else 3],
+        ["killed_at_every_step", "filter", 1 if SOAK else 9],
+    ]
+    urls = databases(150 if SOAK else 6)
+    return run(*calls, *([["killed_at_every_step", "count", 1 if SOAK else 10, urls]] if urls else []))
+
+
+@functools.cache
+def others():
+    calls = [
+        ["full_disk", "reserve"],
+        ["full_disk", "keep"],
+        ["read_only"],
+        ["killed_at_random", 10 if SOAK else 3],
+        ["race", 3, False, 50],
+        ["race", 3, True, 120],
+    ]
+    return run(*calls, *([*call, url] for call, url in zip(calls[-2:], databases(2), strict=False)))
+
+
 def test_a_process_killed_between_any_two_writes_never_undercounts():
-    count, by_filter = run(
-        ["killed_at_every_step", "count", 1],
-        ["killed_at_every_step", "filter", 1 if SOAK else 6],
-    )
-    assert count["points"] > 50
-    assert by_filter["points"] > 50
+    assert all(one["points"] > 50 for one in killed()[:2])
 
 
 def test_a_process_killed_at_any_moment_never_undercounts():
-    (found,) = run(["killed_at_random", 10 if SOAK else 3])
-    assert found["answers"] > 0
+    assert others()[3]["answers"] > 0
 
 
 def test_processes_that_race_never_get_one_answer_too_many_nor_two_for_one_query():
-    own, shared = run(["race", 3, False, 50], ["race", 3, True, 120])
+    own, shared = others()[4:6]
+    assert own["given"] == 50
+    assert shared["charged"] >= 40
+
+
+def test_all_this_holds_on_a_server():
+    from tests.postgres import server
+
+    server()
+    assert killed()[2]["points"] > 50
+    own, shared = others()[6:]
     assert own["given"] == 50
     assert shared["charged"] >= 40
 
 
 def test_a_full_or_read_only_disk_is_one_line_and_no_answer():
-    at_reserve, at_keep, read_only = run(["full_disk", "reserve"], ["full_disk", "keep"], ["read_only"])
+    at_reserve, at_keep, read_only = others()[:3]
     assert at_reserve["unsettled"] == 0
     assert at_keep["unsettled"] == 4  # reserved, drawn, and never let out
     for found in (at_reserve, at_keep, read_only):

@@ -45,6 +45,17 @@ class BudgetError(TerrineError):
         return f"Expected a request within the budget, got {self.requested}; what is left: {self.remaining}."
 
 
+class QuotaError(BudgetError):
+    """The account that a request is charged to has used up its quota; the budget itself may have room."""
+
+    def __str__(self) -> str:
+        return f"Expected a request within the account's quota, got {self.requested}; what is left: {self.remaining}."
+
+
+class ServiceError(TerrineError):
+    """A label service did not answer, or not as expected."""
+
+
 class TeachersError(TerrineError):
     """Teachers failed on a query; why depends on private data and is withheld."""
 

@@ -163,8 +163,9 @@ def answer(
             proba = None if student_proba is None else validated_proba(student_proba, votes)
             score = check_scores(votes, proba)
             passed = score + noise.gaussian(score.shape, sigma=sigma_check) >= to_lattice(threshold)
-            labels = np.full(len(votes), ABSTAIN, dtype=np.int64)
-            labels[passed] = _gaussian_argmax(lattice[passed], noise, sigma=sigma_vote, n_teachers=votes.n_teachers)
+            # Winners are drawn for all, so that neither noise nor time tells one query from another.
+            winners = _gaussian_argmax(lattice, noise, sigma=sigma_vote, n_teachers=votes.n_teachers)
+            labels = np.where(passed, winners, ABSTAIN)
             outcomes = np.where(passed, Outcome.TEACHERS, Outcome.ABSTAINED).astype(np.int64)
             if isinstance(mechanism, InteractiveGNMax) and proba is not None:
                 reinforced = ~passed & (proba.max(axis=1) > mechanism.student_confidence)

@@ -135,6 +135,8 @@ def _draw(law: str, scale: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         return zeros.reshape(shape)
     measurement = _measurement(law, scale)
     parts = np.array_split(zeros, min(os.cpu_count() or 1, zeros.size // 1000 + 1))
+    if len(parts) == 1:  # a few draws cost less than starting a thread
+        return np.array(measurement(zeros), dtype=np.int64).reshape(shape)
     with ThreadPoolExecutor(len(parts)) as pool:
         drawn = [np.array(part, dtype=np.int64) for part in pool.map(measurement, parts)]
     return np.concatenate(drawn).reshape(shape)

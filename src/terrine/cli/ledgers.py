@@ -1,4 +1,4 @@
-"""Commands on a ledger: show, verify."""
+"""Commands on a ledger: show, verify, export."""
 
 from __future__ import annotations
 
@@ -15,21 +15,29 @@ ledger_app = typer.Typer(
 )
 app.add_typer(ledger_app, name="ledger")
 
-Where = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger file, or a run directory.")]
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        envvar="TERRINE_LEDGER",
+        help="A ledger file, a run directory, or postgresql://user:password@host:port/database.",
+    ),
+]
 
 
-def _path(where: Path) -> Path:
-    return where / "ledger.sqlite" if where.is_dir() else where
+def _where(given: str) -> str:
+    return f"{given}/ledger.sqlite" if Path(given).is_dir() else given
 
 
 @ledger_app.command("show")
 def show_command(where: Where, as_json: Json = False) -> None:
-    """The budget, its guarantee, and what was spent of it."""
+    """The budget, its guarantee, what was spent of it and by whom, and the ledger's head, to keep."""
     from terrine.ledger import Ledger
     from terrine.report.tables import print_ledger
 
-    with Ledger(_path(where)) as ledger:
-        found = ledger.summary()
+    with Ledger(_where(where)) as ledger:
+        accounts = {name: vars(spent) for name, spent in sorted(ledger.accounts().items())}
+        found = {**ledger.summary(), "accounts": accounts}
     if as_json:
         print_json(found)
     else:
@@ -37,16 +45,41 @@ def show_command(where: Where, as_json: Json = False) -> None:
 
 
 @ledger_app.command("verify")
-def verify_command(where: Where, as_json: Json = False) -> None:
+def verify_command(
+    where: Where,
+    head: Annotated[
+        str | None, typer.Option(help="What `terrine ledger show` printed once: that entry must be there, unchanged.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check every entry of the ledger; a problem is exit code 2."""
-    from terrine.ledger import Ledger
+    from terrine.ledger import Head, Ledger
 
-    with Ledger(_path(where)) as ledger:
-        problems = ledger.verify()
-        entries = len(ledger.entries())
+    seen = None if head is None else Head.parse(head)
+    with Ledger(_where(where)) as ledger:
+        problems = ledger.verify(head=seen)
+        newest = ledger.head()
     if as_json:
-        print_json({"entries": entries, "problems": problems})
+        print_json({"entries": newest.seq, "head": str(newest), "problems": problems})
     elif not problems:
-        print(f"{entries} entries, no problem found.")
+        print(f"{newest.seq} entries, no problem found. Head: {newest}")
     if problems:
         raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
+
+
+@ledger_app.command("export")
+def export_command(
+    where: Where,
+    to: Annotated[Path | None, typer.Option(help="A file, written whole or not at all; else to the terminal.")] = None,
+) -> None:
+    """Everything that the ledger holds as lines of JSON: the header, every entry, every answer."""
+    from terrine._files import write_atomically
+    from terrine.ledger import Ledger
+
+    with Ledger(_where(where)) as ledger:
+        lines = ledger.export()
+        if to is None:
+            for line in lines:
+                print(line)
+        else:
+            write_atomically(to, lambda file: file.writelines(f"{line}\n".encode() for line in lines))

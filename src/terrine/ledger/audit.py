@@ -4,41 +4,70 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from terrine.budgets import Budget, Spending, canonical, has_check, mechanism_from_json, mechanism_to_json
 from terrine.errors import InputError
-from terrine.ledger.entries import ENTRY_SCHEMA, RESERVE, SETTLE, Entry, Kept
+from terrine.ledger.entries import ENTRY_SCHEMA, RESERVE, SETTLE, Entry, Head, Kept, answers_digest
 from terrine.mechanisms import ABSTAIN, Outcome
+
+if TYPE_CHECKING:
+    from terrine.ledger.store import Transaction
 
 _ROOM = 1e-9  # relative: searches for bounds end in other last digits on other machines
 
 
-def problems(budget: Budget, entries: Iterable[Entry], answers: Iterable[tuple[str, Kept, int]]) -> list[str]:
-    """Everything that is wrong with entries and answers; an empty list if nothing is."""
-    audit = _Audit(budget)
-    found = [f"entry {entry.seq}: {problem}" for entry in entries for problem in audit.entry(entry)]
-    found += [f"answer {query[:8]}: {problem}" for query, kept, seq in answers for problem in audit.answer(kept, seq)]
-    return found + list(audit.counts())
+def problems(now: Transaction, budget: Budget, *, start: str, head: Head | None) -> list[str]:
+    """Everything that is wrong with entries, requests and answers; an empty list if nothing is.
+
+    Args:
+        start: the header's digest.
+        head: one that someone kept.
+    """
+    audit = _Audit(budget, start, head)
+    found = [f"entry {entry.seq}: {problem}" for entry in now.entries() for problem in audit.entry(entry)]
+    found += audit.end()
+    for seq, group in groupby(now.all_kept(), key=lambda row: row[2]):
+        answers = [(query, kept) for query, kept, _ in group]
+        found += [f"answer {query[:8]}: {problem}" for query, kept in answers for problem in audit.answer(kept, seq)]
+        audit.kept[seq] = answers_digest(answers)
+    return found + list(audit.counts()) + list(audit.requests(now.requests()))
 
 
 class _Audit:
     """What the ledger should look like by now."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, start: str, head: Head | None) -> None:
         self.budget = budget
         self.seq = 0
+        self.digest = start
+        self.head = head
+        self.seen = start if head and head.seq == 0 else None  # the digest of the head's entry, as it is now
         self.total = Spending()
+        self.accounts: dict[str, Spending] = {}
+        self.asked: dict[str, str] = {}
         self.reserved: dict[tuple[str, int], Entry] = {}
         self.settled: dict[int, Entry] = {}
         self.done: set[tuple[str, int]] = set()
-        self.kept: Counter[int] = Counter()
+        self.n_kept: Counter[int] = Counter()
         self.given: Counter[int] = Counter()
+        self.kept: dict[int, str] = {}  # digests of answers, by their settlement
 
     def entry(self, entry: Entry) -> Iterator[str]:
         if entry.seq != self.seq + 1:
             yield f"comes after {self.seq}: an entry is missing"
         self.seq = entry.seq
+        if entry.chained(self.digest) != entry.digest:
+            yield "does not match its digest: it, or one before it, was changed"
+        self.digest = entry.digest  # so that one slip is said once
+        if self.head and self.head.seq == entry.seq:
+            self.seen = entry.digest
+        numbers = [entry.part, *vars(entry.spending).values(), *vars(entry.total).values()]
+        if not all(isinstance(number, int) for number in [*numbers, *vars(entry.account_total).values()]):
+            yield "has a number that is none"
+            return
         if entry.schema != ENTRY_SCHEMA:
             yield f"is not of schema {ENTRY_SCHEMA}"
         yield from self._priced(entry)
@@ -51,6 +80,8 @@ class _Audit:
                 yield "is a later part without the one before"
             if entry.n_answers != entry.n_queries:
                 yield "does not reserve an answer to every query"
+            if self.asked.setdefault(entry.request_id, entry.asked) != entry.asked:
+                yield "asks something else than the request's parts before"
             self.reserved[part] = entry
         elif entry.kind == SETTLE:
             before = self.reserved.get(part)
@@ -58,7 +89,7 @@ class _Audit:
                 yield "settles what was never reserved"
             else:
                 change = entry.spending - before.spending
-                same = ("mechanism", "n_queries", "secure")
+                same = ("mechanism", "account", "n_queries", "secure")
                 if any(getattr(before, name) != getattr(entry, name) for name in same):
                     yield "settles something else than was reserved"
                 if change.answers > 0 or change.charge > 0:
@@ -70,9 +101,10 @@ class _Audit:
         else:
             yield "is neither a reservation nor a settlement"
         self.total = self.total + change
-        if entry.total != self.total:
+        spent = self.accounts.get(entry.account, Spending()) + change
+        if (entry.total, entry.account_total) != (self.total, spent):
             yield "has totals that do not add up"
-            self.total = entry.total  # so that one slip is said once
+        self.total, self.accounts[entry.account] = entry.total, entry.account_total
         if not self.budget.holds(entry.total):
             yield "exceeds the budget"
 
@@ -91,6 +123,17 @@ class _Audit:
         if entry.charge < price.charge * (1 - _ROOM):
             yield "is charged less than it costs"
 
+    def end(self) -> Iterator[str]:
+        """Whether the entry that someone saw is still there."""
+        if self.head is None or self.seen == self.head.digest:
+            return
+        if self.head.seq == 0:
+            yield "another ledger: its header is not the one that was seen"
+        elif self.head.seq > self.seq:
+            yield f"an older ledger was restored: it ends at entry {self.seq}, and entry {self.head.seq} was seen"
+        else:
+            yield f"entry {self.head.seq} is not the one that was seen: it was changed, or an older ledger was restored"
+
     def answer(self, kept: Kept, seq: int) -> Iterator[str]:
         if seq not in self.settled:
             yield f"was settled by entry {seq}, which is not there"
@@ -101,11 +144,25 @@ class _Audit:
             yield "has an outcome that there is not"
         elif (kept.label == ABSTAIN) != (kept.outcome == Outcome.ABSTAINED) or kept.label < ABSTAIN:
             yield "has a label that its outcome does not allow"
-        self.kept[seq] += 1
+        self.n_kept[seq] += 1
         self.given[seq] += kept.outcome == Outcome.TEACHERS
 
     def counts(self) -> Iterator[str]:
         """A draw may have been thrown away for an earlier answer, so that fewer are kept than were paid for."""
         for seq, entry in self.settled.items():
-            if self.kept[seq] > entry.n_queries or self.given[seq] > entry.n_answers:
+            if self.n_kept[seq] > entry.n_queries or self.given[seq] > entry.n_answers:
                 yield f"entry {seq}: has more answers than it paid for"
+            if self.kept.get(seq, _NONE) != entry.answers_digest:
+                yield f"entry {seq}: its answers are not those that it settled"
+
+    def requests(self, known: Iterator[tuple[str, str]]) -> Iterator[str]:
+        """What a request asks is in its reservations; one that needed none is known by its digest alone."""
+        left = {name: digest for name, digest in self.asked.items() if digest}
+        for name, digest in known:
+            if self.asked.get(name, digest) != digest:
+                yield f"request {name!r}: asks something else than was reserved for it"
+            left.pop(name, None)
+        yield from (f"request {name!r}: has a reservation and is not known" for name in left)
+
+
+_NONE = answers_digest([])

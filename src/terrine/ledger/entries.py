@@ -1,14 +1,19 @@
-"""What a ledger is made of. All of it is public."""
+"""What a ledger is made of, and the hashes that chain it. All of it is public."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
-from terrine.budgets import Spending
+from terrine import _validate
+from terrine.budgets import Spending, canonical
+from terrine.errors import InputError
 
-LEDGER_SCHEMA = "terrine.ledger/1"
-ENTRY_SCHEMA = "terrine.entry/1"
+LEDGER_SCHEMA = "terrine.ledger/2"
+ENTRY_SCHEMA = "terrine.entry/2"
 RESERVE, SETTLE = "reserve", "settle"
 
 
@@ -21,10 +26,14 @@ class Entry:
         time: UTC.
         kind: "reserve": charged its worst case before noise is drawn; "settle": lowered to what public outcomes show.
         request_id, part: whose; a request that is sliced, or tried again after a crash, has several parts.
+        account: on whose behalf.
         mechanism: as JSON.
         n_queries, n_answers: charged for this part from here on; so is ``charge``, at a filter's order in 2^-50 nats.
         secure: False where seeded noise was used.
-        total: charged for the whole ledger from here on.
+        asked: of a reservation, the digest of what its request asks; "" where it came without one.
+        answers_digest: of a settlement, over the answers it kept.
+        total: charged for the whole ledger from here on; ``account_total``: for the account.
+        digest: sha256 over the digest before and all other fields.
     """
 
     seq: int
@@ -32,17 +41,72 @@ class Entry:
     kind: str
     request_id: str
     part: int
+    account: str
     mechanism: str
     n_queries: int
     n_answers: int
     charge: int
     secure: bool
+    asked: str
+    answers_digest: str
     total: Spending
+    account_total: Spending
     schema: str = ENTRY_SCHEMA
+    digest: str = ""
 
     @property
     def spending(self) -> Spending:
         return Spending(queries=self.n_queries, answers=self.n_answers, charge=self.charge)
+
+    def flat(self) -> dict[str, Any]:
+        """Its fields as a table's columns: total_queries, account_queries, and so on."""
+        row = {name: value for name, value in vars(self).items() if not name.endswith("total")}
+        totals = {f"total_{name}": value for name, value in vars(self.total).items()}
+        return {**row, **totals, **{f"account_{name}": value for name, value in vars(self.account_total).items()}}
+
+    def chained(self, before: str) -> str:
+        """What its digest must be, after the entry, or the header, of digest ``before``."""
+        fields = self.flat()
+        del fields["digest"]
+        return sha256(before + canonical(fields))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What someone wants reserved.
+
+    Attributes:
+        request_id: whose.
+        digest: of what the request asks; as many queries are granted as fit. "": all or nothing, under a new id.
+        n_queries: wanted.
+        account, quota: on whose behalf, and how many queries may ever be charged to the account; None: any number.
+    """
+
+    request_id: str
+    digest: str = ""
+    n_queries: int
+    account: str = ""
+    quota: int | None = None
+
+    def checked(self) -> Self:
+        """The same, or InputError."""
+        if not isinstance(self.account, str) or len(self.account) > 64 or not self.account.isprintable():
+            raise InputError("Expected account to be at most 64 printable characters, got something else.")
+        if not isinstance(self.digest, str) or len(self.digest) > 64:
+            raise InputError("Expected digest to be at most 64 characters, got something else.")
+        return replace(
+            self,
+            request_id=checked_request_id(self.request_id),
+            n_queries=_validate.integer("n_queries", self.n_queries, at_least=1),
+            quota=None if self.quota is None else _validate.integer("quota", self.quota, at_least=0),
+        )
+
+
+def checked_request_id(request_id: Any) -> str:
+    """1 to 200 printable characters."""
+    if not isinstance(request_id, str) or not 1 <= len(request_id) <= 200 or not request_id.isprintable():
+        raise InputError("Expected request_id to be 1 to 200 printable characters, got something else.")
+    return request_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +124,41 @@ class Kept(NamedTuple):
     label: int
     outcome: int
     secure: bool
+
+
+class Head(NamedTuple):
+    """The newest entry's number and digest: who keeps it will see that anything up to it was changed."""
+
+    seq: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From "17:ab12...", as it is printed."""
+        seq, _, digest = str(text).strip().partition(":")
+        if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and len(digest) == 64 and set(digest) <= _HEX):
+            raise InputError(
+                "Expected a ledger's head, a number and 64 hex digits as in 17:ab12..., got something else."
+            )
+        return cls(int(seq), digest)
+
+
+_HEX = set("0123456789abcdef")
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def header_digest(header: Mapping[str, Any]) -> str:
+    """Where the chain begins: over schema, ledger id and budget."""
+    return sha256(canonical({name: header[name] for name in ("schema", "ledger_id", "budget")}))
+
+
+def answers_digest(answers: Iterable[tuple[str, Kept]]) -> str:
+    """Over [query, label, outcome, secure] of each, sorted."""
+    rows = sorted([query, *kept] for query, kept in answers)
+    return sha256(json.dumps(rows, separators=(",", ":")))

@@ -1,19 +1,18 @@
 """The ledger's verbs: reserve before noise is drawn, settle after; answers are kept with what they cost.
 
-Each verb is one transaction. The budget is checked inside it, under the write lock, so that no number of processes can
-spend more than there is.
+Each verb is one transaction, for one request or for several. The budget is checked inside it, under the write lock, so
+that no number of processes can spend more than there is.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from terrine import _validate
 from terrine.accounting.costs import worst_case_cost
@@ -28,25 +27,43 @@ from terrine.budgets import (
     mechanism_from_json,
     mechanism_to_json,
 )
-from terrine.errors import BudgetError, InputError, LedgerError, OrderGridWarning, RequestError
-from terrine.ledger.audit import problems
-from terrine.ledger.entries import LEDGER_SCHEMA, RESERVE, SETTLE, Entry, Kept, Reservation
+from terrine.errors import (
+    BudgetError,
+    InputError,
+    LedgerError,
+    OrderGridWarning,
+    QuotaError,
+    RequestError,
+    TerrineError,
+)
+from terrine.ledger import audit, reading
+from terrine.ledger.entries import (
+    LEDGER_SCHEMA,
+    RESERVE,
+    SETTLE,
+    Ask,
+    Entry,
+    Head,
+    Kept,
+    Reservation,
+    answers_digest,
+    checked_request_id,
+    header_digest,
+)
+from terrine.ledger.page import Page, Requests, other_rows
 from terrine.mechanisms import Mechanism, Outcome
-
-if TYPE_CHECKING:
-    from terrine.ledger.store import Transaction
 
 
 class Ledger:
     """A budget on disk, and everything charged to it. All that it holds is public.
 
     Args:
-        where: a file, or sqlite:///file.
+        where: a file, sqlite:///file or postgresql://user:password@host:port/database.
         budget: makes the ledger if there is none; must be the budget of one that exists. None opens what is there.
 
     Formal guarantees:
         Every answer that leaves was charged at its worst case, on disk, before its noise was drawn. What is charged
-        never exceeds the budget, whatever crashes and however many processes share the file; a reservation that a
+        never exceeds the budget, whatever crashes and however many processes share the database; a reservation that a
         crash left behind stays charged. So `budget.guarantee()` holds for everything ever answered.
     """
 
@@ -54,15 +71,21 @@ class Ledger:
         from terrine.ledger.store import Store
 
         self._store = Store(where)
-        self._name = self._store.path.name
+        self._name = self._store.name
         header = self._store.header()
         if header is None:
             if budget is None:
                 raise LedgerError(f"Expected a ledger at {self._name}, got none; give a budget to make one.")
-            text = canonical(budget.to_json())
-            self._store.create(budget=text, digest=_sha256(text))
+            made = {
+                "schema": LEDGER_SCHEMA,
+                "ledger_id": secrets.token_hex(16),
+                "budget": canonical(budget.to_json()),
+            }
+            self._store.create({**made, "digest": header_digest(made)})
             header = self._store.header() or {}
         self._budget = _budget(header, self._name)
+        self._id = str(header["ledger_id"])
+        self._start = self._store.start = str(header["digest"])
         if budget is not None and (differs := difference(self._budget, budget)):
             raise LedgerError(f"Expected the budget that {self._name} was made with: {differs}.")
 
@@ -70,7 +93,21 @@ class Ledger:
     def budget(self) -> Budget:
         return self._budget
 
-    def reserve(self, mechanism: Mechanism, *, n_queries: int, request_id: str, secure: bool = True) -> Reservation:
+    @property
+    def id(self) -> str:
+        """32 hex digits, drawn when the ledger was made."""
+        return self._id
+
+    def reserve(
+        self,
+        mechanism: Mechanism,
+        *,
+        n_queries: int,
+        request_id: str,
+        secure: bool = True,
+        account: str = "",
+        quota: int | None = None,
+    ) -> Reservation:
         """Charge so many queries and an answer to each, before any noise is drawn.
 
         All or nothing: BudgetError if they do not fit, and nothing is written. An id that was used is refused, since
@@ -78,43 +115,83 @@ class Ledger:
 
         Args:
             secure: False for noise from a seeded sampler; it is recorded.
+            account, quota: on whose behalf; at most ``quota`` queries are ever charged to it (QuotaError).
         """
-        return self._reserve(mechanism, n_queries, request_id, secure=secure, digest=None)
+        ask = Ask(request_id=request_id, n_queries=n_queries, account=account, quota=quota)
+        return _only(self.reserve_each(mechanism, [ask], secure=secure))
 
     def reserve_some(
-        self, mechanism: Mechanism, *, n_queries: int, request_id: str, digest: str, secure: bool = True
+        self,
+        mechanism: Mechanism,
+        *,
+        n_queries: int,
+        request_id: str,
+        digest: str,
+        secure: bool = True,
+        account: str = "",
+        quota: int | None = None,
     ) -> Reservation:
         """`reserve` as many as fit, but at least one; as a further part, where the request has some already.
 
         Args:
             digest: of what the request asks; another one under the same id is refused.
         """
-        return self._reserve(mechanism, n_queries, request_id, secure=secure, digest=digest)
+        if not digest:
+            raise InputError("Expected digest of what the request asks, got an empty one.")
+        ask = Ask(request_id=request_id, digest=digest, n_queries=n_queries, account=account, quota=quota)
+        return _only(self.reserve_each(mechanism, [ask], secure=secure))
 
-    def _reserve(
-        self, mechanism: Mechanism, n_queries: int, request_id: str, *, secure: bool, digest: str | None
-    ) -> Reservation:
+    def reserve_each(
+        self, mechanism: Mechanism, asks: Sequence[Ask], *, secure: bool = True
+    ) -> list[Reservation | TerrineError]:
+        """Grant each in order, in one transaction; one that is refused is its error here, and writes nothing."""
         text = canonical(mechanism_to_json(mechanism))
-        n_queries = _validate.integer("n_queries", n_queries, at_least=1)
-        request_id = checked_request_id(request_id)
-        budget = self._budget
-        budget.price(mechanism, n_queries=1, n_answers=1)  # its bounds may take a second: not under the lock
+        self._budget.price(mechanism, n_queries=1, n_answers=1)  # its bounds may take a second: not under the lock
+        checked = [_checked(ask) for ask in asks]
+        good = [ask for ask in checked if isinstance(ask, Ask)]
+        if not good:
+            return [ask for ask in checked if isinstance(ask, TerrineError)]
         with self._store.transaction(write=True) as now:
-            parts = now.parts(request_id)
-            if digest is not None:
-                _claim(now, request_id, digest)
-            elif parts:
-                raise RequestError(f"Expected a new request_id, got {request_id!r}, which has a reservation.")
-            last = now.last()
-            spent = last.total if last else Spending()
-            fits = budget.room(spent, mechanism)
-            granted = n_queries if digest is None else min(n_queries, fits)
-            if not 0 < granted <= fits:
-                asked = budget.price(mechanism, n_queries=n_queries, n_answers=n_queries)
-                raise BudgetError(budget.in_words(asked), budget.in_words(budget.limit - spent, left=True))
-            price = budget.price(mechanism, n_queries=granted, n_answers=granted)
-            _append(now, last, RESERVE, request_id, parts + 1, text, price, price, secure=secure)
-        return Reservation(request_id=request_id, part=parts + 1, n_queries=granted)
+            page = Page(now, self._start, accounts={ask.account for ask in good})
+            requests = Requests(now.parts(ids := {ask.request_id for ask in good}), now.digests(ids))
+            found = [
+                self._grant(page, requests, ask, mechanism, text, secure=secure) if isinstance(ask, Ask) else ask
+                for ask in checked
+            ]
+            page.write()
+            now.claim(requests.claims)
+        return found
+
+    def _grant(
+        self, page: Page, requests: Requests, ask: Ask, mechanism: Mechanism, text: str, *, secure: bool
+    ) -> Reservation | TerrineError:
+        if (refused := requests.refusal(ask)) is not None:
+            return refused
+        budget, wanted = self._budget, ask.n_queries
+        fits = budget.room(page.total, mechanism)
+        if fits < (1 if ask.digest else wanted):
+            asked = budget.price(mechanism, n_queries=wanted, n_answers=wanted)
+            return BudgetError(budget.in_words(asked), budget.in_words(budget.limit - page.total, left=True))
+        granted = min(wanted, fits)
+        if ask.quota is not None:
+            left = max(ask.quota - page.spent_by(ask.account).queries, 0)
+            if left < (1 if ask.digest else wanted):
+                return QuotaError(f"{wanted} queries", f"{left} of {ask.quota} queries")
+            granted = min(granted, left)
+        price = budget.price(mechanism, n_queries=granted, n_answers=granted)
+        part = requests.next_part(ask)
+        page.add(
+            kind=RESERVE,
+            request_id=ask.request_id,
+            part=part,
+            account=ask.account,
+            mechanism=text,
+            price=price,
+            change=price,
+            secure=secure,
+            asked=ask.digest,
+        )
+        return Reservation(request_id=ask.request_id, part=part, n_queries=granted)
 
     def settle(self, request_id: str, *, n_answered: int, part: int = 1) -> None:
         """Lower a reservation to its checks and the answers that left: where the outcome was ⊥ no vote was released.
@@ -123,16 +200,20 @@ class Ledger:
         """
         n_answered = _validate.integer("n_answered", n_answered, at_least=0)
         with self._store.transaction(write=True) as now:
-            reserved, settled = _part(now, checked_request_id(request_id), part)
+            found = now.of_parts([(checked_request_id(request_id), part)])
+            reserved = _reserved(found, request_id, part)
+            settled = found.get((request_id, part, SETTLE))
             if settled is None:
-                self._settle(now, reserved, n_answered)
+                page = Page(now, self._start, accounts={reserved.account})
+                self._settle(page, reserved, n_answered, {})
+                page.write()
             elif settled.n_answers != n_answered:
                 raise LedgerError(
                     f"Expected n_answered={settled.n_answers}, as {request_id!r}, part {part}, was settled with, "
                     f"got n_answered={n_answered}."
                 )
 
-    def _settle(self, now: Transaction, reserved: Entry, n_answered: int) -> int:
+    def _settle(self, page: Page, reserved: Entry, n_answered: int, kept: Mapping[str, Kept]) -> int:
         """The settling entry's number."""
         mechanism = mechanism_from_json(json.loads(reserved.mechanism))
         if not has_check(mechanism) and n_answered != reserved.n_queries:
@@ -144,16 +225,16 @@ class Ledger:
             raise LedgerError(f"Expected n_answered <= {reserved.n_queries}, as reserved, got n_answered={n_answered}.")
         price = self._budget.price(mechanism, n_queries=reserved.n_queries, n_answers=n_answered)
         price = replace(price, charge=min(price.charge, reserved.charge))
-        return _append(
-            now,
-            now.last(),
-            SETTLE,
-            reserved.request_id,
-            reserved.part,
-            reserved.mechanism,
-            price,
-            price - reserved.spending,
+        return page.add(
+            kind=SETTLE,
+            request_id=reserved.request_id,
+            part=reserved.part,
+            account=reserved.account,
+            mechanism=reserved.mechanism,
+            price=price,
+            change=price - reserved.spending,
             secure=reserved.secure,
+            answers_digest=answers_digest(kept.items()),
         )
 
     def keep(self, reservation: Reservation, answers: Mapping[str, Kept]) -> dict[str, Kept]:
@@ -165,32 +246,69 @@ class Ledger:
         Args:
             answers: by query, for every query of the reservation; it pays for one draw only.
         """
-        if len(answers) != reservation.n_queries:
-            raise LedgerError(f"Expected {reservation.n_queries} answers, as were reserved, got {len(answers)}.")
-        n_answered = sum(answer.outcome == Outcome.TEACHERS for answer in answers.values())
+        return self.keep_each([(reservation, answers)])[0]
+
+    def keep_each(self, pairs: Sequence[tuple[Reservation, Mapping[str, Kept]]]) -> list[dict[str, Kept]]:
+        """`keep` for several reservations, in one transaction: all of them or none."""
+        for reservation, answers in pairs:
+            if len(answers) != reservation.n_queries:
+                raise LedgerError(f"Expected {reservation.n_queries} answers, as were reserved, got {len(answers)}.")
+        given = []
         with self._store.transaction(write=True) as now:
-            reserved, settled = _part(now, reservation.request_id, reservation.part)
-            if settled is not None or reserved.n_queries != reservation.n_queries:
-                raise LedgerError(f"Expected an open reservation of {reservation.request_id!r}, got a settled one.")
-            entry = self._settle(now, reserved, n_answered)
-            earlier = now.kept(answers)
-            fresh = {query: answer._replace(secure=reserved.secure) for query, answer in answers.items()}
-            now.keep({query: answer for query, answer in fresh.items() if query not in earlier}, entry=entry)
-        return {**fresh, **earlier}
+            found = now.of_parts([(reservation.request_id, reservation.part) for reservation, _ in pairs])
+            known = now.kept({query: None for _, answers in pairs for query in answers})
+            page = Page(now, self._start, accounts={entry.account for entry in found.values()})
+            kept: dict[int, dict[str, Kept]] = {}
+            for reservation, answers in pairs:
+                name, part = reservation.request_id, reservation.part
+                reserved = _reserved(found, name, part)
+                if (name, part, SETTLE) in found or reserved.n_queries != reservation.n_queries:
+                    raise LedgerError(f"Expected an open reservation of {name!r}, got a settled one.")
+                found[name, part, SETTLE] = reserved
+                fresh = {
+                    query: answer if answer.secure == reserved.secure else answer._replace(secure=reserved.secure)
+                    for query, answer in answers.items()
+                    if query not in known
+                }
+                n_answered = sum(answer.outcome == Outcome.TEACHERS for answer in answers.values())
+                kept[self._settle(page, reserved, n_answered, fresh)] = fresh
+                known |= fresh
+                given.append({query: known[query] for query in answers})
+            page.write()
+            now.keep(kept)
+        return given
 
     def recall(self, queries: Iterable[str], *, request_id: str, digest: str) -> dict[str, Kept]:
         """The answers that these queries have had, under any request; a request that asked otherwise is refused."""
+        known, asked = self.recall_each(list(queries), [checked_request_id(request_id)])
+        if asked.get(request_id, digest) != digest:
+            raise other_rows(request_id)
+        return known
+
+    def recall_each(
+        self, queries: Collection[str], request_ids: Collection[str]
+    ) -> tuple[dict[str, Kept], dict[str, str]]:
+        """The answers that these queries have had; and digests of what these requests asked, where they are known."""
         with self._store.transaction(write=False) as now:
-            _same_request(now, checked_request_id(request_id), digest)
-            return now.kept(queries)
+            return now.kept(queries), now.digests(request_ids)
 
     def claim(self, request_id: str, digest: str) -> None:
         """Tie a request that needs no reservation to what it asks."""
-        with self._store.transaction(write=False) as now:
-            if _same_request(now, request_id, digest):
-                return
+        if (refused := self.claim_each([(request_id, digest)])[0]) is not None:
+            raise refused
+
+    def claim_each(self, requests: Sequence[tuple[str, str]]) -> list[RequestError | None]:
+        """Tie requests to what they ask, in one transaction; one that asked something else before is refused."""
+        refused: list[RequestError | None] = []
         with self._store.transaction(write=True) as now:
-            _claim(now, request_id, digest)
+            known = now.digests({name for name, _ in requests})
+            new: dict[str, str] = {}
+            for name, digest in requests:
+                if name not in known:
+                    known[name] = new[name] = digest
+                refused.append(None if known[name] == digest else other_rows(name))
+            now.claim(new)
+        return refused
 
     def spent(self) -> RdpCurve:
         """The Rényi cost charged so far, reservations included. For progress bars: it is NOT a guarantee.
@@ -201,7 +319,7 @@ class Ledger:
         orders = self._budget.orders
         curve = RdpCurve(orders, 0 * orders, "charged so far: progress, not a guarantee")
         with self._store.transaction(write=False) as now:
-            sums = list(now.sums())
+            sums = now.sums()
         for text, queries, answers in sums:
             mechanism = mechanism_from_json(json.loads(text))
             cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
@@ -211,25 +329,64 @@ class Ledger:
     def remaining(self) -> dict[str, float]:
         """What is left: queries and answers, or Rényi cost (rdp) at the filter's order. Reservations count as spent."""
         with self._store.transaction(write=False) as now:
-            return self._budget.remaining(_spent(now))
+            last = now.last()
+        return self._budget.remaining(last.total if last else Spending())
+
+    def head(self) -> Head:
+        """The newest entry's number and digest; of an empty ledger, 0 and the header's."""
+        with self._store.transaction(write=False) as now:
+            last = now.last()
+        return Head(last.seq, last.digest) if last else Head(0, self._start)
 
     def entries(self) -> list[Entry]:
         with self._store.transaction(write=False) as now:
             return list(now.entries())
 
-    def verify(self) -> list[str]:
-        """What is wrong with the ledger, one line each; an empty list if nothing is."""
-        damages = self._store.damages()
-        if damages:
-            return damages
-        try:
-            now_budget = _budget(self._store.header() or {}, self._name)
-        except LedgerError as error:
-            return [str(error)]
-        if now_budget != self._budget:
-            return ["the budget is not the one that the ledger was opened with"]
+    def accounts(self) -> dict[str, Spending]:
+        """What was charged on whose behalf."""
         with self._store.transaction(write=False) as now:
-            return problems(self._budget, now.entries(), now.all_kept())
+            return now.accounts()
+
+    def outcomes(self) -> dict[str, int]:
+        """How many of the answers that are kept were answered, withheld or reinforced."""
+        with self._store.transaction(write=False) as now:
+            return reading.outcomes(now)
+
+    def request(self, request_id: str) -> dict[str, Any] | None:
+        """A request's parts and what was charged for them; None where it is not known."""
+        with self._store.transaction(write=False) as now:
+            return reading.request(now, checked_request_id(request_id))
+
+    def history(self, *, buckets: int = 200) -> list[dict[str, Any]]:
+        """Time, queries, answers and share of the budget used, at no more than so many entries, evenly spread."""
+        buckets = _validate.integer("buckets", buckets, at_least=1)
+        with self._store.transaction(write=False) as now:
+            return reading.history(now, self._budget, buckets)
+
+    def export(self) -> Iterator[str]:
+        """Everything but the requests' digests as lines of JSON, at one moment: the header, entries, answers."""
+        header = self._store.header() or {}
+        with self._store.transaction(write=False) as now:
+            yield from reading.export(now, header)
+
+    def verify(self, *, head: Head | None = None) -> list[str]:
+        """What is wrong with the ledger, one line each; an empty list if nothing is.
+
+        Args:
+            head: one that was seen before: the ledger must still hold that entry, unchanged.
+        """
+        if damages := self._store.damages():
+            return damages
+        doubts = self._store.doubts()
+        try:
+            header = self._store.header() or {}
+            now_budget = _budget(header, self._name)
+        except LedgerError as error:
+            return [*doubts, str(error)]
+        if (now_budget, header["digest"]) != (self._budget, self._start):
+            return [*doubts, "the header is not the one that the ledger was opened with"]
+        with self._store.transaction(write=False) as now:
+            return doubts + audit.problems(now, self._budget, start=self._start, head=head)
 
     def summary(self) -> dict[str, Any]:
         """Public numbers to show: the budget, its guarantee, what is spent, reserved and left."""
@@ -241,6 +398,8 @@ class Ledger:
             guarantee = self._budget.guarantee()
         return {
             "schema": LEDGER_SCHEMA,
+            "ledger_id": self._id,
+            "head": str(Head(last.seq, last.digest) if last else Head(0, self._start)),
             "budget": self._budget.to_json(),
             "guarantee": vars(guarantee),
             "secure": secure,
@@ -252,7 +411,7 @@ class Ledger:
         }
 
     def close(self) -> None:
-        """Let go of the file; a verb called later opens it again."""
+        """Let go of the database; a verb called later opens it again."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -265,15 +424,17 @@ class Ledger:
         return f"<Ledger {self._name}: {self._budget}>"
 
 
-def checked_request_id(request_id: Any) -> str:
-    """1 to 200 printable characters."""
-    if not isinstance(request_id, str) or not 1 <= len(request_id) <= 200 or not request_id.isprintable():
-        raise InputError("Expected request_id to be 1 to 200 printable characters, got something else.")
-    return request_id
+def _checked(ask: Ask) -> Ask | InputError:
+    try:
+        return ask.checked()
+    except InputError as error:
+        return error
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _only(found: list[Reservation | TerrineError]) -> Reservation:
+    if isinstance(found[0], TerrineError):
+        raise found[0]
+    return found[0]
 
 
 def _budget(header: Mapping[str, Any], name: str) -> Budget:
@@ -284,61 +445,12 @@ def _budget(header: Mapping[str, Any], name: str) -> Budget:
         budget = budget_from_json(json.loads(text))
     except ValueError:
         raise LedgerError(f"Expected a budget in {name}, got a damaged one.") from None
-    if _sha256(text) != header["budget_sha256"] or canonical(budget.to_json()) != text:
+    if header_digest(header) != header["digest"] or canonical(budget.to_json()) != text:
         raise LedgerError(f"Expected the budget that {name} was made with, got one that was changed.")
     return budget
 
 
-def _spent(now: Transaction) -> Spending:
-    last = now.last()
-    return last.total if last else Spending()
-
-
-def _append(
-    now: Transaction,
-    last: Entry | None,
-    kind: str,
-    request_id: str,
-    part: int,
-    mechanism: str,
-    price: Spending,
-    change: Spending,
-    *,
-    secure: bool,
-) -> int:
-    entry = Entry(
-        seq=last.seq + 1 if last else 1,
-        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        kind=kind,
-        request_id=request_id,
-        part=part,
-        mechanism=mechanism,
-        n_queries=price.queries,
-        n_answers=price.answers,
-        charge=price.charge,
-        secure=secure,
-        total=(last.total if last else Spending()) + change,
-    )
-    now.append(entry)
-    return entry.seq
-
-
-def _part(now: Transaction, request_id: str, part: int) -> tuple[Entry, Entry | None]:
-    """A reservation, and what settled it."""
-    found = now.part(request_id, part)
-    if RESERVE not in found:
+def _reserved(found: Mapping[tuple[str, int, str], Entry], request_id: str, part: int) -> Entry:
+    if (request_id, part, RESERVE) not in found:
         raise LedgerError(f"Expected a reservation, got none of request_id={request_id!r}, part={part}.")
-    return found[RESERVE], found.get(SETTLE)
-
-
-def _same_request(now: Transaction, request_id: str, digest: str) -> bool:
-    """Whether the request is known; one that asked something else is refused."""
-    known = now.digest(request_id)
-    if known is not None and known != digest:
-        raise RequestError(f"Expected the rows that request {request_id!r} asked about before, got others.")
-    return known is not None
-
-
-def _claim(now: Transaction, request_id: str, digest: str) -> None:
-    if not _same_request(now, request_id, digest):
-        now.claim(request_id, digest)
+    return found[request_id, part, RESERVE]

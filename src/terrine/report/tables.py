@@ -213,9 +213,13 @@ def print_ledger(found: dict[str, Any]) -> None:
         table.add_row(f"{name} left", f"{left:,.6g}", "")
     if found["unsettled"]:
         table.add_row("unsettled", f"{found['unsettled']:,}", "reserved by what did not finish; stays charged")
+    for name, spent in found.get("accounts", {}).items():
+        if name:
+            table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"queries, {spent['answers']:,} answers")
     if not found["secure"]:
         table.add_row("[red]insecure[/red]", "", "[red]seeded noise was drawn: these answers are not private[/red]")
     Console().print(table)
+    print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
 
 
 def print_dry_run(facts: dict[str, Any]) -> None:
@@ -259,3 +263,15 @@ def print_demo(facts: dict[str, Any]) -> None:
     print(f"but for a chance of {shown['delta']:g}. The demo's images are nobody's: with yours, only the student, the")
     print("guarantee and the report would leave.")
     print(f"Report: {facts['report']}")
+
+
+def print_keys(keys: list[dict[str, Any]]) -> None:
+    """API keys, without their secrets."""
+    table = Table()
+    for name in ("name", "id", "role", "quota", "created", "revoked"):
+        table.add_column(name, justify="right" if name == "quota" else "left")
+    for key in keys:
+        quota = "no limit" if key["quota"] is None else f"{key['quota']:,}"
+        times = (str(key[name] or "")[:19] for name in ("created", "revoked"))
+        table.add_row(escape(key["name"]), key["id"], key["role"], quota, *times)
+    Console().print(table)

@@ -1,0 +1,6 @@
+"""Where charging and answering meet, and nowhere else: reserve, vote, draw, keep, and only then let answers out."""
+
+from terrine.labeller.labeller import Labeller, Question
+from terrine.labeller.voters import KeptVotes, Voters
+
+__all__ = ["KeptVotes", "Labeller", "Question", "Voters"]

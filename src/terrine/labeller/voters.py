@@ -1,0 +1,93 @@
+"""Whom a Labeller asks, and when two public rows are one question."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+from numpy.typing import ArrayLike, NDArray
+
+from terrine.datasets.data import PublicData
+from terrine.errors import InputError, SecretError
+from terrine.votes import Votes
+
+_LARGEST = 2**53  # a double holds it and every whole number below
+
+
+class Voters(Protocol):
+    """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public."""
+
+    @property
+    def n_teachers(self) -> int: ...
+    @property
+    def classes(self) -> Sequence[str]: ...
+    @property
+    def row_shape(self) -> tuple[int, ...]: ...
+    def vote(self, X: NDArray[Any]) -> Votes: ...
+
+
+class KeptVotes:
+    """Votes that were cast before, found again by their rows. Secret: it prints public numbers only.
+
+    Args:
+        X: (n_queries, ...) the public rows that were voted on.
+        votes: their votes, in the same order.
+        classes: public names (default: "0", "1", ...).
+    """
+
+    def __init__(self, X: PublicData | ArrayLike, votes: Votes, *, classes: Sequence[str] | None = None) -> None:
+        rows = public_rows(X)
+        if not isinstance(votes, Votes):
+            raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+        if len(rows) != len(votes):
+            raise InputError(f"Expected votes on {len(rows)} rows, got votes on {len(votes)}.")
+        self.classes = tuple(map(str, range(votes.n_classes) if classes is None else classes))
+        if len(self.classes) != votes.n_classes:
+            raise InputError(f"Expected {votes.n_classes} classes, as were voted for, got {len(self.classes)}.")
+        self.n_teachers = votes.n_teachers
+        self.row_shape = rows.shape[1:]
+        self._votes = votes
+        self._where: dict[bytes, int] = {}
+        for row, digest in enumerate(row_digests(rows)):
+            self._where.setdefault(digest, row)
+
+    def find(self, X: NDArray[Any]) -> list[int]:
+        """Where these rows are; one that is not among them is refused."""
+        found = [self._where.get(digest) for digest in row_digests(X)]
+        if None in found:
+            raise InputError(f"Expected rows that were voted on, got another in row {found.index(None)}.")
+        return [row for row in found if row is not None]
+
+    def vote(self, X: NDArray[Any]) -> Votes:
+        """The votes on these rows. Secret."""
+        return Votes(self._votes.counts[self.find(X)], n_teachers=self.n_teachers)
+
+    def __repr__(self) -> str:
+        return f"<KeptVotes: {len(self._votes)} queries, {self.n_teachers} teachers; counts are secret>"
+
+    def __reduce_ex__(self, *_: Any) -> NoReturn:
+        raise SecretError("Expected a public object to pickle or copy, got KeptVotes; use Votes.save.")
+
+
+def public_rows(X: PublicData | ArrayLike) -> NDArray[Any]:
+    rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+    if rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
+        raise InputError(f"Expected rows of at most 64-bit floats, got {rows.dtype}.")
+    if rows.dtype.kind in "iu" and rows.dtype.itemsize == 8:
+        large = (rows > _LARGEST) | (rows < -_LARGEST)
+        if large.any():
+            row = int(large.reshape(len(rows), -1).any(axis=1).argmax())
+            raise InputError(f"Expected whole numbers of at most 2^53, got a larger one in row {row}.")
+    return rows
+
+
+def row_digests(rows: NDArray[Any]) -> list[bytes]:
+    """Of shape and values, as little-endian doubles in C order with one zero: equal rows have equal digests."""
+    start = hashlib.sha256(f"{rows.shape[1:]}".encode())
+    digests = []
+    for row in rows:
+        digest = start.copy()
+        digest.update((row + 0.0).astype("<f8", order="C").tobytes())
+        digests.append(digest.digest())
+    return digests

@@ -1,0 +1,107 @@
+"""What one transaction adds to the ledger: entries chained to the one before, and requests tied to what they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from terrine.budgets import Spending
+from terrine.errors import RequestError
+from terrine.ledger.entries import Ask, Entry
+
+if TYPE_CHECKING:
+    from terrine.ledger.store import Transaction
+
+
+class Page:
+    """New entries, under the ledger's write lock.
+
+    Args:
+        now: the transaction that writes them.
+        start: the header's digest, which the first entry is chained to.
+        accounts: those that will be charged.
+    """
+
+    def __init__(self, now: Transaction, start: str, *, accounts: Collection[str]) -> None:
+        last = now.last()
+        self._now = now
+        self._seq, self._digest, self.total = (last.seq, last.digest, last.total) if last else (0, start, Spending())
+        self._accounts = {last.account: last.account_total} if last else {}
+        if last and (others := set(accounts) - {last.account}):
+            self._accounts |= now.accounts(others)
+        self._entries: list[Entry] = []
+
+    def spent_by(self, account: str) -> Spending:
+        return self._accounts.get(account, Spending())
+
+    def add(
+        self,
+        *,
+        kind: str,
+        request_id: str,
+        part: int,
+        account: str,
+        mechanism: str,
+        price: Spending,
+        change: Spending,
+        secure: bool,
+        asked: str = "",
+        answers_digest: str = "",
+    ) -> int:
+        """The new entry's number. ``price`` is what its part costs from here on; the totals move by ``change``."""
+        self._seq += 1
+        self.total = self.total + change
+        self._accounts[account] = self.spent_by(account) + change
+        entry = Entry(
+            seq=self._seq,
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            kind=kind,
+            request_id=request_id,
+            part=part,
+            account=account,
+            mechanism=mechanism,
+            n_queries=price.queries,
+            n_answers=price.answers,
+            charge=price.charge,
+            secure=secure,
+            asked=asked,
+            answers_digest=answers_digest,
+            total=self.total,
+            account_total=self._accounts[account],
+        )
+        self._digest = entry.chained(self._digest)
+        self._entries.append(replace(entry, digest=self._digest))
+        return self._seq
+
+    def write(self) -> None:
+        self._now.append(self._entries)
+
+
+class Requests:
+    """Which requests have reservations and are tied to what they ask: in the ledger, and in this transaction."""
+
+    def __init__(self, parts: dict[str, int], digests: dict[str, str]) -> None:
+        self._parts = parts
+        self._digests = digests
+        self.claims: dict[str, str] = {}
+
+    def refusal(self, ask: Ask) -> RequestError | None:
+        """Why an ask is not granted, whatever the budget has."""
+        digest = self._digests.get(ask.request_id)
+        if ask.digest and digest is not None:
+            return None if digest == ask.digest else other_rows(ask.request_id)
+        if digest is not None or ask.request_id in self._parts:
+            return RequestError(f"Expected a new request_id, got {ask.request_id!r}, which has a reservation.")
+        return None
+
+    def next_part(self, ask: Ask) -> int:
+        if ask.digest and ask.request_id not in self._digests:
+            self._digests[ask.request_id] = self.claims[ask.request_id] = ask.digest
+        self._parts[ask.request_id] = self._parts.get(ask.request_id, 0) + 1
+        return self._parts[ask.request_id]
+
+
+def other_rows(request_id: str) -> RequestError:
+    return RequestError(f"Expected the rows that request {request_id!r} asked about before, got others.")

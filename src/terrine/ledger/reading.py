@@ -1,0 +1,72 @@
+"""What can be read from a ledger: numbers to show, lines to export. All of it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from terrine.budgets import Budget, Spending, canonical
+from terrine.ledger.entries import RESERVE, SETTLE, Head
+from terrine.mechanisms import Outcome
+
+if TYPE_CHECKING:
+    from terrine.ledger.store import Transaction
+
+
+def outcomes(now: Transaction) -> dict[str, int]:
+    counts = now.outcomes()
+    names = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "reinforced": Outcome.REINFORCED}
+    return {name: counts.get(outcome, 0) for name, outcome in names.items()}
+
+
+def request(now: Transaction, request_id: str) -> dict[str, Any] | None:
+    entries = now.of_request(request_id)
+    if not entries and not now.digests([request_id]):
+        return None
+    reserved = {entry.part: entry for entry in entries if entry.kind == RESERVE}
+    settled = {entry.part: entry for entry in entries if entry.kind == SETTLE}
+    charged = [settled.get(part, entry).spending for part, entry in reserved.items()]
+    return {
+        "request_id": request_id,
+        "account": entries[0].account if entries else "",
+        "parts": len(reserved),
+        "queries": sum(part.queries for part in charged),
+        "answers": sum(part.answers for part in charged),
+        "unsettled": sum(entry.n_queries for part, entry in reserved.items() if part not in settled),
+        "settled": reserved.keys() <= settled.keys(),
+    }
+
+
+def history(now: Transaction, budget: Budget, buckets: int) -> list[dict[str, Any]]:
+    last = now.last()
+    if last is None:
+        return []
+    n = min(buckets, last.seq)
+    seqs = {last.seq - (last.seq - 1) * k // max(n - 1, 1) for k in range(n)}  # the newest first, the oldest last
+    return [
+        {
+            "time": entry.time,
+            "queries": entry.total.queries,
+            "answers": entry.total.answers,
+            "share": _share(budget, entry.total),
+        }
+        for entry in now.some_entries(seqs)
+    ]
+
+
+def export(now: Transaction, header: Mapping[str, Any]) -> Iterator[str]:
+    last = now.last()
+    head = Head(last.seq, last.digest) if last else Head(0, header["digest"])
+    about = {name: header[name] for name in ("schema", "ledger_id", "budget", "digest")}
+    yield canonical({"record": "header", **about, "head": str(head)})
+    for entry in now.entries():
+        yield canonical({"record": "entry", **entry.flat()})
+    for query, kept, seq in now.all_kept():
+        yield canonical({"record": "answer", "query": query, **kept._asdict(), "entry": seq})
+
+
+def _share(budget: Budget, spent: Spending) -> float:
+    """Of what runs out first."""
+    used, limit = spent, budget.limit
+    pairs = ((used.queries, limit.queries), (used.answers, limit.answers), (used.charge, limit.charge))
+    return max(part / whole for part, whole in pairs if whole)

@@ -22,6 +22,11 @@ COMMANDS = (
     ("plan",),
     ("ledger", "show"),
     ("ledger", "verify"),
+    ("ledger", "export"),
+    ("serve",),
+    ("keys", "create"),
+    ("keys", "revoke"),
+    ("keys", "list"),
     ("data",),
     ("demo",),
 )

@@ -24,13 +24,14 @@ def test_every_citation_has_a_heading_and_every_heading_is_cited() -> None:
     assert cited == headings
 
 
-def test_cli_page_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
+@pytest.mark.parametrize("name", ["generate_cli", "generate_api"])
+def test_generated_pages_are_up_to_date(name: str) -> None:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.PAGE.read_text() == module.page(), "run: python docs/generate_cli.py"
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python docs/{name}.py"
 
 
 def test_readme_examples_run_and_print_what_they_say(

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from terrine.errors import InputError, StoreError
+from terrine.learning import load_answers, wilson
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN
-from terrine.run import Run, dry_run, load_answers, wilson
+from terrine.run import Run, dry_run
 from terrine.students import load_student
 from terrine.summary import public_facts, secret_facts, spending
 from terrine.votes import Ballots, tally

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,18 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Put a whole file in place unless there is one: of several that try at once, the first wins."""
+    spare = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        write_atomically(spare, lambda file: file.write(content))
+        with contextlib.suppress(FileExistsError):
+            os.link(spare, path)
+    finally:
+        spare.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

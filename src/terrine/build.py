@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.accounting.planning import plan
-from terrine.config import PrivacyConfig, RunConfig, StudentConfig, TeachersConfig
+from terrine.config import PrivacyConfig, PublicDataConfig, RunConfig, StudentConfig, TeachersConfig
 from terrine.datasets import PrivateData, PublicData, load, read_private, read_public
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
@@ -61,6 +61,32 @@ def task_of(config: RunConfig) -> Task:
         return Task(private, public, classes)
     test = read_private(data.test, classes=classes, label=data.label, **common)
     return Task(private, public, classes, None, test.X, test.y)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicTask:
+    """The rows of a run whose teachers are elsewhere."""
+
+    public: PublicData
+    classes: tuple[str, ...]
+    test_X: NDArray[Any] | None = None
+    test_y: NDArray[np.int64] | None = None
+
+
+def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> PublicTask:
+    """Read the data for a service's classes."""
+    if data.name is not None:
+        found = load(data.name, **data.options)
+        if found.classes != classes:
+            raise InputError(f"Expected the service's {len(classes)} classes, got {data.name} with others.")
+        return PublicTask(found.public, classes, found.test_X, found.test_y)
+    assert data.public is not None
+    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
+    public = read_public(data.public, ignore=[] if data.label is None else [data.label], **common)
+    if data.test is None:
+        return PublicTask(public, classes)
+    test = read_private(data.test, classes=classes, label=data.label, **common)
+    return PublicTask(public, classes, test.X, test.y)
 
 
 def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfig:

@@ -151,8 +151,60 @@ class RunConfig(_Part):
         return self
 
 
+class PublicDataConfig(_Part):
+    """The public side of a task: a built-in data set by name, or one's own files."""
+
+    name: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    public: Path | None = None
+    test: Path | None = None  # labelled, for the report's accuracy alone
+    label: str | None = None  # in test; left out of public where it is there
+    columns: list[str] | None = None
+    categories: dict[str, list[str]] | None = None
+    image_shape: tuple[int, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.name is None) == (self.public is None):
+            raise ValueError("Expected either name (a built-in data set) or public (your own rows)")
+        if self.name is None and self.options:
+            raise ValueError("Expected options with name (a built-in data set) only")
+        if self.name is not None and (self.test, self.label, self.columns, self.categories) != (None,) * 4:
+            raise ValueError("Expected test, label, columns and categories with your own files only")
+        return self
+
+
+class LabelsConfig(_Part):
+    """A label service, where the teachers are. Its key is in the environment's TERRINE_API_KEY, not here."""
+
+    url: str = Field(pattern=r"^https?://")
+    queries: int = Field(ge=1)
+    ask: Literal["first", "random"] = "random"
+    batch: int = Field(default=1000, ge=1)
+
+
+class RemoteConfig(_Part):
+    """A run whose labels come from a service: there is nothing private in it."""
+
+    seed: int = Field(default=0, ge=0)
+    data: PublicDataConfig
+    labels: LabelsConfig
+    student: StudentConfig = StudentConfig()
+
+
+Settings = RunConfig | RemoteConfig
+
+
 def read_config(path: str | Path) -> RunConfig:
     """A run's settings from a TOML file; file names in it are relative to it."""
+    found = read_settings(path)
+    if not isinstance(found, RunConfig):
+        raise InputError(f"{Path(path).name}: Expected a run of your own teachers, got one with labels.url.")
+    return found
+
+
+def read_settings(path: str | Path) -> Settings:
+    """A run's settings; those with a [labels] table ask a label service."""
     path = Path(path)
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -167,13 +219,14 @@ def read_config(path: str | Path) -> RunConfig:
         for name in ("private", "public", "test"):
             if isinstance(data.get(name), str):
                 data[name] = str((path.parent / data[name]).resolve())
+    kind: type[Settings] = RemoteConfig if "labels" in given else RunConfig
     try:
-        return RunConfig.model_validate(given)
+        return kind.model_validate(given)
     except ValidationError as error:
-        raise InputError(f"{path.name}: {_in_words(error)}") from None
+        raise InputError(f"{path.name}: {_in_words(error, kind)}") from None
 
 
-def write_config(config: RunConfig) -> str:
+def write_config(config: Settings) -> str:
     """The settings as TOML, with every default written out."""
     given = json.loads(config.model_dump_json(exclude_none=True))
     lines: list[str] = []
@@ -181,18 +234,18 @@ def write_config(config: RunConfig) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def differences(one: RunConfig, other: RunConfig) -> list[str]:
+def differences(one: Settings, other: Settings) -> list[str]:
     """The keys in which two runs' settings differ, dotted."""
     first, second = (_flat(c.model_dump(mode="json")) for c in (one, other))
     return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
 
 
-def _in_words(error: ValidationError) -> str:
+def _in_words(error: ValidationError, kind: type[Settings]) -> str:
     """The first problem, with the key's dotted name and, for a misspelt one, the nearest that there is."""
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = _keys(first["loc"][:-1])
+        known = _keys(first["loc"][:-1], kind)
         close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}."
         return f"Expected no key {key}, got one{hint}"
@@ -205,8 +258,8 @@ def _in_words(error: ValidationError) -> str:
     return f"Expected another {key}: {said.lower()}, got {str(first['input'])[:60]!r}."
 
 
-def _keys(where: tuple[int | str, ...]) -> list[str]:
-    part: Any = RunConfig
+def _keys(where: tuple[int | str, ...], kind: type[Settings]) -> list[str]:
+    part: Any = kind
     for name in where:
         kind = part.model_fields[str(name)].annotation
         part = next((k for k in getattr(kind, "__args__", (kind,)) if hasattr(k, "model_fields")), kind)

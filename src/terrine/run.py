@@ -6,10 +6,9 @@ may be shown is `answers.npz`, `guarantee.json`, `student/` and `report.html`.
 
 from __future__ import annotations
 
-import json
-import math
+import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from terrine._files import write_atomically
+from terrine._files import write_atomically, write_once
 from terrine.accounting.curves import ONE_TEACHER
-from terrine.budgets import CountBudget, canonical, mechanism_from_json, mechanism_to_json
+from terrine.budgets import CountBudget, canonical, mechanism_to_json
 from terrine.build import Task, executor_of, mechanism_of, planned, student_of, task_of, teacher_of
-from terrine.config import PrivacyConfig, RunConfig, differences, read_config, write_config
+from terrine.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.datasets import PrivateData, PublicData
-from terrine.errors import InputError, StoreError
+from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
+from terrine.learning import Learning, begin, read_json, save_answers, write_json
 from terrine.ledger import Ledger
-from terrine.mechanisms import ABSTAIN, Answers, Mechanism, Outcome
+from terrine.mechanisms import Answers, Mechanism, Outcome
 from terrine.partition import Partition, new_key, partition
 from terrine.sensitive import Sensitive
 from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
@@ -39,10 +39,32 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
-ANSWERS_SCHEMA = "terrine.answers/1"
 
 
-class Run:
+class Taught:
+    """Kept teachers behind a public function of rows: what a service asks. Everything but the votes is public."""
+
+    def __init__(
+        self,
+        ensemble: TeacherEnsemble,
+        *,
+        row_shape: tuple[int, ...],
+        dtype: str,
+        see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        self.n_teachers, self.classes, self.relation = ensemble.n_teachers, ensemble.classes, ensemble.relation
+        self.row_shape, self.dtype = row_shape, dtype
+        self._ensemble, self._see = ensemble, see
+
+    def vote(self, X: NDArray[Any]) -> Votes:
+        """Secret."""
+        return self._ensemble.vote(X if self._see is None else self._see(X))
+
+    def __repr__(self) -> str:
+        return f"<{self._ensemble!r}>"
+
+
+class Run(Learning):
     """A run directory.
 
     Args:
@@ -59,22 +81,7 @@ class Run:
     def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
         """Begin a run, or go on with one of the same settings."""
         settings = config if isinstance(config, RunConfig) else read_config(config)
-        folder = Path(folder)
-        if (folder / "config.toml").is_file():
-            found = cls(folder)
-            if other := differences(settings, found.given):
-                raise InputError(
-                    f"Expected a run directory of these settings, got {folder} with another {other[0]}; "
-                    "name a new one, or put the setting back."
-                )
-            for left in folder.glob(".*.tmp"):  # of a run that was killed
-                left.unlink(missing_ok=True)
-            return found
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"Expected a new or empty run directory, got {folder} with other files.")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-        write_atomically(folder / "config.toml", lambda file: file.write(write_config(settings).encode()))
+        begin(settings, Path(folder))
         return cls(folder)
 
     @cached_property
@@ -98,6 +105,14 @@ class Run:
         return task_of(self.given)
 
     @property
+    def learns_from(self) -> Task:
+        return self.task
+
+    @property
+    def learner(self) -> tuple[StudentConfig, int]:
+        return self.config.student, self.config.seed
+
+    @property
     def mechanism(self) -> Mechanism:
         return mechanism_of(self.config.privacy)
 
@@ -116,6 +131,8 @@ class Run:
                 store=self.folder / "teachers",
                 progress=progress,
             )
+            X = self.task.public.X
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
         return shares
 
     def partition(self) -> Partition:
@@ -201,6 +218,38 @@ class Run:
             raise StoreError(f"Expected teachers in {folder}, got none; run: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
 
+    def voters(self) -> Taught:
+        """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
+        rows = read_json(self.folder / "rows.json", "terrine teach")
+        try:
+            shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
+        except (KeyError, TypeError, ValueError):
+            raise StoreError(f"Expected a row's shape and dtype in {self.folder}/rows.json, got others.") from None
+        see = self._seen if self.config.features is not None else None
+        return Taught(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
+
+    def ledger(self, where: str | Path | None = None) -> Ledger:
+        """The one ledger that pays for this run's answers, made where there is none yet.
+
+        Args:
+            where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
+        """
+        place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
+        budget = self.budget()
+        bound = self.folder / "ledger.json"
+        if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
+            raise LedgerError(f"Expected {place}, which this run's answers are paid from, got no such file.")
+        ledger = Ledger(place, budget=budget)
+        if not bound.is_file():
+            write_once(bound, canonical({"ledger": ledger.id}).encode())
+        if read_json(bound, "terrine label").get("ledger") != ledger.id:
+            ledger.close()
+            raise LedgerError(
+                f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
+                "would spend the budget twice."
+            )
+        return ledger
+
     def consensus(self) -> Sensitive[dict[str, Any]]:
         """How well the teachers agree and, where public labels are known, how right they are. Secret."""
         votes = self.vote()
@@ -219,7 +268,9 @@ class Run:
         return Sensitive(found)
 
     def budget(self) -> CountBudget:
-        return budget_of(self.config.privacy, relation=self.partition().relation)
+        path = self.folder / "partition.npz"
+        shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
+        return budget_of(self.config.privacy, relation=shares.relation)
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
@@ -227,7 +278,7 @@ class Run:
         X = self.task.public.X[rows]
         budget = self.budget()
         voters = KeptVotes(X, self.vote(), classes=self.task.classes)
-        with Ledger(self.folder / "ledger.sqlite", budget=budget) as ledger:
+        with self.ledger() as ledger:
             answers = Labeller(voters, self.mechanism, ledger).label(X, request_id=REQUEST, progress=progress)
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
@@ -242,41 +293,8 @@ class Run:
             "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
             "secure_noise": answers.secure,
         }
-        _write_json(self.folder / "guarantee.json", shown)
+        write_json(self.folder / "guarantee.json", shown)
         return answers
-
-    def learn(self, *, progress: Progress | None = None) -> dict[str, Any]:
-        """Train the student on public rows and answers; its folder carries the guarantee. Public facts of it."""
-        from terrine.students import fit_student, load_student
-
-        folder = self.folder / "student"
-        if (folder / "SHA256SUMS").is_file():
-            student = load_student(folder)
-        else:
-            rows, answers = load_answers(self.folder / "answers.npz")
-            labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
-            labels[rows] = answers.labels
-            student = fit_student(
-                student_of(self.config.student),
-                self.task.public,
-                replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
-                classes=self.task.classes,
-                seed=self.config.seed,
-                progress=progress,
-            )
-            student.save(folder, card=self.guarantee())
-        facts = {"kind": self.config.student.kind, "settings": dict(student.about.settings), **self._evaluated(student)}
-        _write_json(self.folder / "student.json", facts)
-        return facts
-
-    def guarantee(self) -> dict[str, Any]:
-        """What may be published, as `label` wrote it."""
-        return _read_json(self.folder / "guarantee.json", "terrine label")
-
-    def student_facts(self) -> dict[str, Any] | None:
-        """What `learn` found, or None where there is no student yet."""
-        path = self.folder / "student.json"
-        return _read_json(path, "terrine learn") if path.is_file() else None
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
         """The student's learner on the private rows themselves, for comparison; None without test labels. Secret."""
@@ -293,18 +311,8 @@ class Run:
             seed=self.config.seed,
             progress=progress,
         )
-        accuracy = self._evaluated(learner)["accuracy"]
+        accuracy = self.evaluated(learner)["accuracy"]
         return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
-
-    def _evaluated(self, student: Any) -> dict[str, Any]:
-        """Accuracy on the test rows, where there are labels for it, with a 95% interval (Wilson)."""
-        X, y = self.task.test_X, self.task.test_y
-        if X is None or y is None:
-            return {"accuracy": None, "n_test": None, "interval": None, "per_class": None}
-        right = student.predict(X) == y
-        per_class = {name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)}
-        interval = wilson(int(right.sum()), len(right))
-        return {"accuracy": float(right.mean()), "n_test": len(right), "interval": interval, "per_class": per_class}
 
     @property
     def _teacher(self) -> Teacher:
@@ -378,65 +386,3 @@ def dry_run(source: str | Path) -> dict[str, Any]:
         "student": given.student.kind,
         "guarantee": asdict(budget.guarantee()),
     }
-
-
-def save_answers(path: Path, rows: NDArray[np.int64], answers: Answers) -> None:
-    """(n_queries,) public rows, labels and outcomes: public."""
-    arrays: dict[str, Any] = {"rows": rows, "labels": answers.labels, "outcomes": answers.outcomes}
-    arrays |= {"secure": answers.secure, "mechanism": canonical(mechanism_to_json(answers.mechanism))}
-    arrays |= {"schema": ANSWERS_SCHEMA}
-    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
-
-
-def load_answers(path: Path) -> tuple[NDArray[np.int64], Answers]:
-    """The public rows that were asked, and what came back."""
-    if not path.is_file():
-        raise InputError(f"Expected answers in {path}, got no such file; run: terrine label {path.parent}")
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            if str(found["schema"]) != ANSWERS_SCHEMA:
-                raise InputError(f"Expected answers of schema {ANSWERS_SCHEMA}, got another in {path}.")
-            answers = Answers(
-                labels=found["labels"],
-                outcomes=found["outcomes"],
-                mechanism=mechanism_from_json(json.loads(str(found["mechanism"]))),
-                secure=bool(found["secure"]),
-            )
-            return found["rows"], answers
-    except InputError:
-        raise
-    except Exception:  # numpy and zipfile raise many types for damaged files
-        raise InputError(f"Expected answers in {path}, got a damaged file; run: terrine label {path.parent}") from None
-
-
-def wilson(right: int, n: int) -> tuple[float, float]:
-    """A 95% interval for a share of right predictions."""
-    z, share = 1.959964, right / n
-    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-
-
-def _spread(outcomes: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Outcomes at their rows of all public ones; the others were never asked."""
-    found = np.full(n, int(Outcome.UNASKED), dtype=np.int64)
-    found[rows] = outcomes
-    return found
-
-
-def _mean(values: NDArray[np.bool_]) -> float | None:
-    return float(values.mean()) if values.size else None
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def _read_json(path: Path, command: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"Expected {path}, got no such file; run: {command} {path.parent}") from None
-    except ValueError:
-        raise InputError(f"Expected {path} in JSON, got a damaged file; run: {command} {path.parent}") from None
-    return found

@@ -8,39 +8,49 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, epsilons_at, guarantee
 from terrine.budgets import mechanism_to_json
-from terrine.config import RunConfig, write_config
-from terrine.errors import OrderGridWarning
+from terrine.build import Task
+from terrine.config import RunConfig, Settings, write_config
+from terrine.errors import InputError, OrderGridWarning
+from terrine.learning import load_answers
 from terrine.mechanisms import Answers, Outcome
 from terrine.partition import UNIT_ANY
-from terrine.run import Run, load_answers
+from terrine.run import Run
 from terrine.sensitive import Sensitive
 
+if TYPE_CHECKING:
+    from terrine.remote import RemoteRun
+
+AnyRun: TypeAlias = "Run | RemoteRun"
 Progress = Callable[[float], object]
 _PACKAGES = ("terrine", "numpy", "scipy", "scikit-learn", "opendp", "sqlalchemy", "torch")
 _POINTS = 80  # of the curve of spending
 
 
-def write_run_report(run: Run, *, reveal: bool = False, progress: Progress | None = None) -> Path:
+def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | None = None) -> Path:
     """Write report.html, public; with ``reveal`` the owner's report.secret.html instead."""
     from terrine.report.page import write_report
 
     path = run.folder / ("report.secret.html" if reveal else "report.html")
-    secret = secret_facts(run, progress=progress).reveal() if reveal else None  # asked for; the page is marked
+    if reveal and not isinstance(run, Run):
+        raise InputError("Expected --reveal where the votes are, got a run whose teachers are elsewhere.")
+    secret = (
+        secret_facts(run, progress=progress).reveal() if reveal and isinstance(run, Run) else None
+    )  # asked for; the page is marked
     write_report(path, public_facts(run), secret=secret)
     return path
 
 
-def public_facts(run: Run) -> dict[str, Any]:
+def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
     rows, answers = load_answers(run.folder / "answers.npz")
-    shown, task, config = run.guarantee(), run.task, run.config
+    shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     names = ("epsilon", "delta", "order", "basis", "relation", "notes")
     counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
     unasked = int((answers.outcomes == Outcome.UNASKED).sum())
@@ -57,13 +67,13 @@ def public_facts(run: Run) -> dict[str, Any]:
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where adding a person is a neighbour, how many there are is not public
-            "n_private": None if shown["relation"] == UNIT_ANY else len(task.private),
+            "n_private": len(task.private) if isinstance(task, Task) and shown["relation"] != UNIT_ANY else None,
         },
         "teachers": {
             "number": shown["n_teachers"],
-            "kind": config.teachers.kind,
-            "settings": dict(config.teachers.options),
-            "partition": config.teachers.partition,
+            "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
+            "settings": dict(config.teachers.options) if isinstance(config, RunConfig) else {},
+            "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
         },
         "mechanism": mechanism_to_json(answers.mechanism),
         "queries_at_most": shown["queries_at_most"],
@@ -78,15 +88,15 @@ def public_facts(run: Run) -> dict[str, Any]:
         "spending": spending(answers, delta=shown["delta"]),
         "per_query": _per_query(answers, order=shown["order"]),
         "student": run.student_facts(),
-        "config": write_config(_without_folders(run.given)),
+        "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
     }
 
 
-def _without_folders(config: RunConfig) -> RunConfig:
+def _without_folders(config: Settings) -> Settings:
     """Settings to show: files by their names, not by where an owner keeps them."""
-    names = {name: getattr(config.data, name) for name in ("private", "public", "test")}
+    names = {name: getattr(config.data, name, None) for name in ("private", "public", "test")}
     shown = {name: Path(path.name) for name, path in names.items() if path is not None}
     return config.model_copy(update={"data": config.data.model_copy(update=shown)})
 

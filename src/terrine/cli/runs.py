@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.errors import InputError
 
 if TYPE_CHECKING:
+    from terrine.remote import RemoteRun
     from terrine.run import Run
 
 Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a run's settings (.toml).")]
@@ -23,11 +25,32 @@ def open_run(source: Path, out: Path | None) -> Run:
     """The run of a directory; or of settings, begun where it is new."""
     from terrine.run import Run
 
+    found = open_any(source, out)
+    if not isinstance(found, Run):
+        raise InputError("Expected a run of your own teachers, got one with labels.url: it has no such stage.")
+    return found
+
+
+def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
+    """A run of one's own teachers, or one that asks a label service."""
+    from terrine.config import RunConfig, read_settings
+    from terrine.run import Run
+
     if source.is_dir():
         if out is not None:
             raise InputError("Expected --out with a run's settings, got it with a run directory.")
-        return Run(source)
-    return Run.create(source, out or Path(source.stem))
+        if not (source / "config.toml").is_file():
+            return Run(source)  # says what is missing
+        settings = read_settings(source / "config.toml")
+        out = source
+    else:
+        settings = read_settings(source)
+        out = out or Path(source.stem)
+    if isinstance(settings, RunConfig):
+        return Run(out) if source.is_dir() else Run.create(settings, out)
+    from terrine.remote import RemoteRun
+
+    return RemoteRun(out) if source.is_dir() else RemoteRun.create(settings, out)
 
 
 @app.command()
@@ -128,7 +151,7 @@ def tally_command(
 @app.command()
 def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     """Answer the queries through the mechanism: charged on disk before noise is drawn."""
-    run = open_run(source, out)
+    run = open_any(source, out)
     with progress_bar("labelling", quiet=as_json) as progress:
         run.label(progress=progress)
     if as_json:
@@ -141,7 +164,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
 @app.command()
 def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
     """Train the student on public rows and answers; it may be published with its guarantee."""
-    run = open_run(source, out)
+    run = open_any(source, out)
     with progress_bar("learning", quiet=as_json) as progress:
         facts = run.learn(progress=progress)
     if as_json:
@@ -156,7 +179,7 @@ def report(source: Source, out: Out = None, reveal: Reveal = False, as_json: Jso
     """Write the run's page, report.html; with --reveal the owner's own, report.secret.html."""
     from terrine.summary import public_facts, write_run_report
 
-    run = open_run(source, out)
+    run = open_any(source, out)
     with progress_bar("report", quiet=as_json or not reveal) as progress:
         path = write_run_report(run, reveal=reveal, progress=progress)
     if as_json:
@@ -176,10 +199,13 @@ def run_command(
     if dry_run:
         describe(source, as_json=as_json)
         return
+    from terrine.run import Run
     from terrine.summary import write_run_report
 
-    run = open_run(source, out)
-    stages = (("teaching", run.teach), ("voting", run.vote), ("labelling", run.label), ("learning", run.learn))
+    run = open_any(source, out)
+    stages: list[tuple[str, Callable[..., object]]] = [("labelling", run.label), ("learning", run.learn)]
+    if isinstance(run, Run):
+        stages = [("teaching", run.teach), ("voting", run.vote), *stages]
     for name, stage in stages:
         with progress_bar(name, quiet=as_json) as progress:
             stage(progress=progress)
@@ -206,7 +232,7 @@ def describe(source: Path, *, as_json: bool) -> None:
         print_dry_run(facts)
 
 
-def print_label(run: Run) -> None:
+def print_label(run: Run | RemoteRun) -> None:
     from terrine.accounting.curves import round_up
 
     shown = run.guarantee()
@@ -216,7 +242,7 @@ def print_label(run: Run) -> None:
     print(f"Guarantee: ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}.")
 
 
-def print_student(run: Run, facts: dict[str, Any]) -> None:
+def print_student(run: Run | RemoteRun, facts: dict[str, Any]) -> None:
     if facts.get("accuracy") is not None:
         low, high = facts["interval"]
         print(f"Student: {facts['accuracy']:.1%} right on {facts['n_test']:,} test rows ({low:.1%} to {high:.1%}).")

@@ -184,6 +184,14 @@ class TeacherEnsemble:
             kept.load(chunk, teacher.suffix)
         return ensemble
 
+    def in_memory(self) -> TeacherEnsemble:
+        """The same teachers, read from their store once: for a service, which asks again and again."""
+        if self._store is None:
+            return self
+        chunks = _chunks(self.n_teachers, self.teacher.chunk)
+        models = {chunk: self.teacher.loads(self._store.load(chunk, self.teacher.suffix)) for chunk in chunks}
+        return replace(self, _store=None, _models=models)
+
     def vote(
         self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
     ) -> Votes:

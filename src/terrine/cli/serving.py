@@ -1,0 +1,188 @@
+"""Commands of the label service: serve, keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from terrine.cli.common import Json, app, print_json
+from terrine.errors import InputError, LedgerError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from terrine.ledger import Ledger
+    from terrine.service.keys import Key, Keys
+
+keys_app = typer.Typer(help="Who may ask a label service, and how much.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(keys_app, name="keys")
+
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        help="The ledger's file or URL (default: the environment's TERRINE_LEDGER, where a password is safer than "
+        "here; else the run's own).",
+        show_default=False,
+    ),
+]
+_SERVED = "TERRINE_SERVED"  # what worker processes serve, as JSON
+
+
+@app.command()
+def serve(
+    folder: Folder,
+    ledger: Where = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; put TLS in front of any other than this.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8100,
+    workers: Annotated[int, typer.Option(min=1, help="Server processes; more than one need PostgreSQL.")] = 1,
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second and key, in each process.")] = 200.0,
+    rows: Annotated[int, typer.Option(min=1, help="Rows in one request.")] = 10_000,
+    body: Annotated[int, typer.Option(min=1024, help="Bytes in one body.")] = 32 << 20,
+    seconds: Annotated[float, typer.Option(min=0.1, help="For a body to arrive, and for its answers.")] = 60.0,
+    pace: Annotated[
+        float,
+        typer.Option(min=0.0, max=10.0, help="Seconds: answers leave at multiples of it, so that time tells nothing."),
+    ] = 0.02,
+) -> None:
+    """Answer labels over HTTP from the run's teachers, paid from one budget. Keys: terrine keys create."""
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn
+    except ImportError:
+        raise MissingDependencyError("Expected fastapi and uvicorn, got none; pip install 'terrine[service]'") from None
+    limits = {"rate": rate, "rows": rows, "body": body, "json": min(body, 8 << 20), "seconds": seconds, "pace": pace}
+    served = {"folder": str(folder.absolute()), "ledger": ledger, "limits": limits}
+    place = ledger or os.environ.get("TERRINE_LEDGER") or ""
+    if workers > 1 and not place.startswith("postgresql"):
+        raise InputError("Expected a ledger on PostgreSQL with more than one worker, got another.")
+    os.environ[_SERVED] = json.dumps(served)
+    if workers > 1:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="terrine-metrics-")
+    checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
+    config: dict[str, Any] = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"lines": {"()": "terrine.service.watch.JsonLines"}},
+        "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "loggers": {
+            "uvicorn": {"handlers": ["lines"], "level": "INFO", "propagate": False},
+            "terrine.service": {"handlers": ["lines"], "level": "INFO", "propagate": False},
+        },
+    }
+    uvicorn.run(
+        "terrine.cli.serving:app_of_run",
+        factory=True,
+        host=host,
+        port=port,
+        workers=workers,
+        log_config=config,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=30,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+
+
+def app_of_run() -> FastAPI:
+    """What each server process serves: named in its environment by `serve`."""
+    from terrine.run import Run
+    from terrine.service.app import Limits, make_app
+    from terrine.service.bodies import RowFormat
+    from terrine.service.keys import Keys
+
+    served = json.loads(os.environ[_SERVED])
+    run = Run(served["folder"])
+    voters = run.voters()
+    ledger = run.ledger(served["ledger"])
+    keys = Keys(place_of(run, served["ledger"]))
+    rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
+    return make_app(voters, run.mechanism, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
+
+
+def place_of(run: Any, ledger: str | None) -> str | Path:
+    place: str | Path = ledger or os.environ.get("TERRINE_LEDGER") or run.folder / "ledger.sqlite"
+    return place
+
+
+def checked(folder: Path, where: str | None) -> Ledger:
+    """The run's ledger, after a look at every entry and every teacher."""
+    from terrine.run import Run
+
+    run = Run(folder)
+    run.ensemble()  # every file is verified
+    ledger = run.ledger(where)
+    if problems := ledger.verify():
+        raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
+    return ledger
+
+
+def _keys(folder: Path, where: str | None) -> Keys:
+    from terrine.run import Run
+    from terrine.service.keys import Keys
+
+    run = Run(folder)
+    run.ledger(where).close()
+    return Keys(place_of(run, where))
+
+
+@keys_app.command("create")
+def create_command(
+    folder: Folder,
+    name: Annotated[str, typer.Option(help="Whose key it is.")],
+    ledger: Where = None,
+    admin: Annotated[bool, typer.Option("--admin", help="May also see every key's use.")] = False,
+    quota: Annotated[
+        int | None, typer.Option(min=0, help="At most so many queries are ever charged to it (default: no limit).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key and print it, this once: only a hash of it is kept."""
+    key = _keys(folder, ledger).create(name, role="admin" if admin else "client", quota=quota)
+    if as_json:
+        print_json({"name": name, "role": "admin" if admin else "client", "quota": quota, "key": key})
+    else:
+        print(key)
+        print("Keep it: it cannot be shown again.", file=sys.stderr)
+
+
+@keys_app.command("revoke")
+def revoke_command(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="KEY", help="The key's name or id.")],
+    ledger: Where = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse a key from now on; what it was charged stays charged."""
+    key = _keys(folder, ledger).revoke(name)
+    if as_json:
+        print_json(_shown(key))
+    else:
+        print(f"Revoked: {key.name} ({key.id}).")
+
+
+@keys_app.command("list")
+def list_command(folder: Folder, ledger: Where = None, as_json: Json = False) -> None:
+    """All keys, without their secrets."""
+    found = _keys(folder, ledger).list()
+    if as_json:
+        print_json({"keys": [_shown(key) for key in found]})
+        return
+    from terrine.report.tables import print_keys
+
+    print_keys([_shown(key) for key in found])
+
+
+def _shown(key: Key) -> dict[str, Any]:
+    return asdict(key)

@@ -1,0 +1,1 @@
+"""Private labels over a wire: the app, its keys and dashboard, and a client that asks like a local labeller."""

@@ -1,0 +1,242 @@
+"""A labeller at the other end of a wire: the same verb, paid by the service's ledger."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine import _validate
+from terrine._files import write_atomically
+from terrine.budgets import mechanism_from_json
+from terrine.datasets.data import PublicData
+from terrine.errors import (
+    BudgetError,
+    InputError,
+    LedgerError,
+    MissingDependencyError,
+    QuotaError,
+    RequestError,
+    ServiceError,
+)
+from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
+
+try:
+    import httpx
+except ImportError:
+    raise MissingDependencyError("Expected httpx, got none; pip install 'terrine[service]'") from None
+
+Progress = Callable[[float], object]
+KEY = "TERRINE_API_KEY"
+
+_NPY = "application/x-npy"
+_OUTCOMES = {
+    "answered": Outcome.TEACHERS,
+    "reinforced": Outcome.REINFORCED,
+    "withheld": Outcome.ABSTAINED,
+    "unasked": Outcome.UNASKED,
+}
+_FULL = re.compile(r"Expected .*?, got (.*); what is left: (.*)\.")  # as BudgetError words it
+_AGAIN = (429, 502, 503, 504)  # what may pass; a request is charged once however often it is sent
+
+
+class RemoteLabeller:
+    """Asks a label service. It takes and gives what `Labeller` does.
+
+    Args:
+        url: of the service, as https://labels.example.org.
+        key: as `terrine keys create` printed it (default: the environment's TERRINE_API_KEY).
+        batch: rows in one request.
+        retries: how often a request that failed on the way is sent again, with the same id.
+        timeout: seconds for one request.
+        head: a file that keeps the ledger's head; a service whose ledger went back behind it is refused.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        batch: int = 1000,
+        retries: int = 8,
+        timeout: float = 120.0,
+        head: str | Path | None = None,
+    ) -> None:
+        key = key or os.environ.get(KEY)
+        if not key:
+            raise InputError(f"Expected a key for {url} in the environment's {KEY}, got none.")
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise InputError("Expected a service's URL, as https://labels.example.org, got something else.")
+        self.url = url.rstrip("/")
+        self._retries = _validate.integer("retries", retries, at_least=0)
+        self._head = None if head is None else Path(head)
+        try:
+            headers = {"Authorization": f"Bearer {key}"}
+            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
+        except (httpx.InvalidURL, UnicodeEncodeError):
+            raise InputError("Expected a service's URL and a key in ASCII, got something else.") from None
+        weakref.finalize(self, self._http.close)
+        about = self.about()
+        try:
+            self.mechanism: Mechanism = mechanism_from_json(about["mechanism"])
+            self.classes: tuple[str, ...] = tuple(about["classes"])
+            self.row_shape: tuple[int, ...] = tuple(about["row_shape"])
+            self.n_teachers: int = about["n_teachers"]
+            self._batch = min(_validate.integer("batch", batch, at_least=1), int(about["rows_at_most"]))
+        except (KeyError, TypeError):
+            raise ServiceError(f"Expected a terrine label service at {self.url}, got something else.") from None
+        self._index = {name: k for k, name in enumerate(self.classes)}
+
+    def about(self) -> dict[str, Any]:
+        """What the service takes and gives, and its guarantee."""
+        return self._call("GET", "/v1/about")
+
+    def budget(self) -> dict[str, Any]:
+        """What is spent and left there. Its head is kept, and compared with the one kept before."""
+        found = self._call("GET", "/v1/budget")
+        self._compare(found)
+        return found
+
+    def label(
+        self,
+        X: PublicData | ArrayLike,
+        *,
+        request_id: str,
+        student_proba: ArrayLike | None = None,
+        progress: Progress | None = None,
+    ) -> Answers:
+        """Answers to public rows, as `Labeller.label` gives them: the same request again costs nothing."""
+        rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+        if rows.shape[1:] != self.row_shape:
+            raise InputError(f"Expected rows of shape {self.row_shape}, got {rows.shape[1:]}.")
+        if isinstance(self.mechanism, InteractiveGNMax) != (student_proba is not None):
+            raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+        proba = None if student_proba is None else np.asarray(student_proba, dtype=np.float64)
+        if proba is not None and proba.shape != (len(rows), len(self.classes)):
+            raise InputError(f"Expected student_proba of shape {(len(rows), len(self.classes))}, got {proba.shape}.")
+        labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
+        outcomes = np.full(len(rows), int(Outcome.UNASKED), dtype=np.int64)
+        secure = True
+        exhausted: BudgetError | None = None
+        for start in range(0, len(rows), self._batch):
+            part = slice(start, start + self._batch)
+            try:
+                name = request_id if len(rows) <= self._batch else f"{request_id} {start}+{self._batch}"
+                found = self._ask(rows[part], name, None if proba is None else proba[part])
+            except BudgetError as error:
+                exhausted = error  # rows that were answered before still have their answers: go on
+                continue
+            labels[part], outcomes[part] = self._read(found, len(labels[part]))
+            secure = secure and bool(found.get("secure"))
+            if progress is not None:
+                progress(min(part.stop, len(rows)) / len(rows))
+        if exhausted is not None and (outcomes == Outcome.UNASKED).all():
+            raise exhausted
+        self.budget()
+        return Answers(labels=labels, outcomes=outcomes, mechanism=self.mechanism, secure=secure)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RemoteLabeller: {self.mechanism} of {self.n_teachers} teachers, at {self.url}>"
+
+    def _ask(self, rows: NDArray[Any], request_id: str, proba: NDArray[np.float64] | None) -> dict[str, Any]:
+        if proba is not None:
+            sent = {"request_id": request_id, "rows": rows.tolist(), "student_proba": proba.tolist()}
+            return self._call("POST", "/v1/labels", json=sent)
+        file = io.BytesIO()
+        np.save(file, np.ascontiguousarray(rows), allow_pickle=False)
+        return self._call(
+            "POST",
+            "/v1/labels",
+            params={"request_id": request_id},
+            content=file.getvalue(),
+            headers={"Content-Type": _NPY},
+        )
+
+    def _read(self, found: dict[str, Any], n_rows: int) -> tuple[list[int], list[int]]:
+        try:
+            labels = [ABSTAIN if name is None else self._index[name] for name in found["labels"]]
+            outcomes = [int(_OUTCOMES[name]) for name in found["outcomes"]]
+        except (KeyError, TypeError):
+            labels, outcomes = [], []
+        if len(labels) != n_rows or len(outcomes) != n_rows:
+            raise ServiceError(f"Expected {n_rows} labels from {self.url}, got something else.")
+        return labels, outcomes
+
+    def _call(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
+        """One request, sent again with the same id while there is hope."""
+        for attempt in range(self._retries + 1):
+            wait = min(0.2 * 2**attempt, 10.0) * random.uniform(0.5, 1.0)
+            try:
+                response = self._http.request(method, path, **sent)
+            except httpx.HTTPError as error:
+                failure = f"Expected an answer from {self.url}, got {type(error).__name__}"
+            else:
+                if response.status_code not in _AGAIN:
+                    return self._value(response)
+                failure = f"Expected an answer from {self.url}, got status {response.status_code}"
+                asked = response.headers.get("Retry-After", "")
+                wait = max(wait, min(float(asked), 60.0)) if asked.isdecimal() else wait
+            if attempt < self._retries:
+                time.sleep(wait)
+        raise ServiceError(f"{failure}, {self._retries + 1} times; the same call goes on where this one stopped.")
+
+    def _value(self, response: httpx.Response) -> dict[str, Any]:
+        try:
+            value = response.json()
+            if response.status_code == 200:
+                return dict(value)
+            code, message = str(value["error"]["code"]), " ".join(str(value["error"]["message"]).split())
+        except (ValueError, KeyError, TypeError):
+            said = f"got status {response.status_code} and no JSON"
+            raise ServiceError(f"Expected a terrine label service at {self.url}, {said}.") from None
+        match code:
+            case "budget_exhausted" | "quota_exhausted":
+                told = _FULL.fullmatch(message)
+                requested, left = told.groups() if told else ("more than fits", "not told")
+                raise (QuotaError if code == "quota_exhausted" else BudgetError)(requested, left)
+            case "request_conflict":
+                raise RequestError(message)
+            case "bad_rows" | "bad_body" | "bad_request" | "body_too_large":
+                raise InputError(message)
+            case _:
+                raise ServiceError(f"Expected an answer from {self.url}, got {code}: {message}")
+
+    def _compare(self, budget: dict[str, Any]) -> None:
+        """Refuse a ledger that went back, or another than before; keep the newer head."""
+        if self._head is None:
+            return
+        try:
+            now = {"ledger_id": str(budget["ledger_id"]), "head": str(budget["head"])}
+            before = json.loads(self._head.read_text()) if self._head.is_file() else {**now, "head": "0:"}
+            (seq, digest), (old_seq, old_digest) = (value["head"].split(":") for value in (now, before))
+            same = before["ledger_id"] == now["ledger_id"]
+            changed = int(seq) == int(old_seq) and old_digest not in ("", digest)
+            went_back = int(seq) < int(old_seq) or changed
+        except (KeyError, ValueError, TypeError):
+            raise LedgerError(f"Expected a ledger's head in {self._head}, got something else.") from None
+        if not same or went_back:
+            what = "an older one was restored, or entries were changed" if same else "another ledger is in use"
+            raise LedgerError(
+                f"Expected the ledger of {self.url} to go on from {before['head'][:20]}..., got {now['head'][:20]}...: "
+                f"{what}."
+            )
+        write_atomically(self._head, lambda file: file.write(json.dumps(now).encode()))

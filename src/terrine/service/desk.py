@@ -1,0 +1,94 @@
+"""Where requests wait: what came in while one group was answered is the next group, charged and kept together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from terrine.errors import TeachersError, TerrineError
+from terrine.labeller import Labeller, Question
+from terrine.mechanisms import Answers
+
+Result = Answers | TerrineError
+Waiting = tuple[Question, int, Callable[[Result], object]]  # its number of rows, and whom to tell
+
+
+class Busy(TerrineError):
+    """More wait already than may."""
+
+
+class Desk:
+    """One thread that asks a labeller, a group at a time: two commits for all of it.
+
+    Args:
+        labeller: what answers.
+        waiting: at most so many requests wait.
+        at_once: at most so many rows are asked together, or one request's.
+    """
+
+    def __init__(self, labeller: Labeller, *, waiting: int = 1024, at_once: int = 4096) -> None:
+        self._labeller = labeller
+        self._waiting = waiting
+        self._at_once = at_once
+        self._queue: deque[Waiting] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="terrine-desk", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and not self._closed
+
+    async def ask(self, question: Question, *, n_rows: int) -> Answers:
+        """Wait for its turn and its answers. One that stops waiting is answered all the same: it was charged."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+
+        def done(result: Result) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(result))
+
+        with self._changed:
+            if self._closed or len(self._queue) >= self._waiting:
+                raise Busy("Expected to have time for the request, got too many at once; try again later.")
+            self._queue.append((question, n_rows, done))
+            self._changed.notify()
+        result = await future
+        if isinstance(result, TerrineError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Answer those who wait, then stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while group := self._next():
+            results: list[Result]
+            try:
+                results = list(self._labeller.label_each([question for question, _, _ in group]))
+            except TerrineError as error:
+                results = [error] * len(group)
+            except Exception as error:  # its message may hold what teachers saw
+                results = [TeachersError(f"Expected an answer, got a failure ({type(error).__name__}).")] * len(group)
+            for (_, _, done), result in zip(group, results, strict=True):
+                done(result)
+
+    def _next(self) -> list[Waiting]:
+        """Those who wait, in order, up to so many rows; empty when it is time to go."""
+        with self._changed:
+            while not self._queue and not self._closed:
+                self._changed.wait()
+            group: list[Waiting] = []
+            rows = 0
+            while self._queue and (not group or rows + self._queue[0][1] <= self._at_once):
+                group.append(self._queue.popleft())
+                rows += group[-1][1]
+            return group

@@ -1,0 +1,149 @@
+"""API keys: who may ask, how much of the budget they may use. Kept beside the ledger; only hashes are stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from terrine import _validate
+from terrine.errors import InputError, LedgerError
+from terrine.ledger.store import Store
+
+ROLES = ("client", "admin")
+_SHOWN = re.compile(r"terrine_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_FRESH = 1.0  # seconds: a revoked key may be good for so long
+_MISSED = 0.1  # seconds: a new key may be unknown for so long
+_NOBODY = hashlib.sha256(b"nobody").hexdigest()
+
+METADATA = sa.MetaData()
+KEYS = sa.Table(
+    "terrine_keys",
+    METADATA,
+    sa.Column("id", sa.String(12), primary_key=True),
+    sa.Column("name", sa.String(100), nullable=False),
+    sa.Column("role", sa.String(10), nullable=False),
+    sa.Column("quota", sa.BigInteger),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+)
+REVOKED = sa.Table(
+    "terrine_keys_revoked",
+    METADATA,
+    sa.Column("id", sa.String(12), primary_key=True),
+    sa.Column("time", sa.String(40), nullable=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One key, without its secret. The ledger's account of it is its id.
+
+    Attributes:
+        role: "client": asks, and sees the budget; "admin": also sees every key's use.
+        quota: at most so many queries may be charged to it; None: as many as the budget has.
+        revoked: when, or None.
+    """
+
+    id: str
+    name: str
+    role: str
+    quota: int | None
+    created: str
+    revoked: str | None
+
+
+class Keys:
+    """The keys of a ledger's database.
+
+    Args:
+        where: the ledger's file or URL; the ledger must be there.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        self._store = Store(where)
+        self._lock = threading.Lock()
+        self._read = -_FRESH
+        self._known: dict[str, tuple[Key, str]] = {}
+        header = self._store.header()
+        if header is None:
+            raise LedgerError(f"Expected a ledger at {self._store.name}, got none.")
+        self._store.start = header.get("digest")
+        with self._store.transaction(write=True) as now:
+            METADATA.create_all(now.connection)
+
+    def create(self, name: str, *, role: str = "client", quota: int | None = None) -> str:
+        """A new key, as its holder will send it. It cannot be shown again."""
+        if not isinstance(name, str) or not 1 <= len(name) <= 100 or not name.isprintable():
+            raise InputError("Expected a key's name of 1 to 100 printable characters, got something else.")
+        if role not in ROLES:
+            raise InputError(f"Expected role to be one of {', '.join(ROLES)}, got {role!r}.")
+        if quota is not None:
+            quota = _validate.integer("quota", quota, at_least=0)
+        key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        row = {"id": key_id, "name": name, "role": role, "quota": quota, "sha256": _sha256(secret), "created": _now()}
+        with self._store.transaction(write=True) as now:
+            taken = sa.select(KEYS.c.id).where(KEYS.c.name == name, KEYS.c.id.not_in(sa.select(REVOKED.c.id)))
+            if now.connection.execute(taken).first() is not None:
+                raise InputError(f"Expected a name that no key in use has, got {name!r}.")
+            now.connection.execute(sa.insert(KEYS), row)
+        self._read = -_FRESH
+        return f"terrine_{key_id}_{secret}"
+
+    def revoke(self, name_or_id: str) -> Key:
+        """From now on (a running service: within a second) it is refused; what it was charged stays charged."""
+        found = [key for key in self.list() if name_or_id in (key.id, key.name) and key.revoked is None]
+        if not found:
+            raise InputError(f"Expected the name or id of a key in use, got {name_or_id!r}.")
+        with self._store.transaction(write=True) as now:
+            now.connection.execute(sa.insert(REVOKED), {"id": found[0].id, "time": _now()})
+        self._read = -_FRESH
+        return next(key for key in self.list() if key.id == found[0].id)
+
+    def list(self) -> list[Key]:
+        """All keys there ever were, oldest first."""
+        return sorted((key for key, _ in self._table().values()), key=lambda key: (key.created, key.id))
+
+    def find(self, shown: str) -> Key | None:
+        """The key that was sent, if there is such a one in use."""
+        match = _SHOWN.fullmatch(shown)
+        key_id, secret = match.groups() if match else ("", "")
+        with self._lock:
+            old = time.monotonic() - self._read
+            if old > _FRESH or (key_id not in self._known and old > _MISSED):
+                self._known, self._read = self._table(), time.monotonic()
+            key, expected = self._known.get(key_id, (None, _NOBODY))
+        same = hmac.compare_digest(_sha256(secret), expected)
+        return key if same and key is not None and key.revoked is None else None
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _table(self) -> dict[str, tuple[Key, str]]:
+        both = sa.select(KEYS, REVOKED.c.time).outerjoin(REVOKED, KEYS.c.id == REVOKED.c.id)
+        with self._store.transaction(write=False) as now:
+            rows = list(now.connection.execute(both))
+        return {
+            row.id: (
+                Key(id=row.id, name=row.name, role=row.role, quota=row.quota, created=row.created, revoked=row.time),
+                row.sha256,
+            )
+            for row in rows
+        }
+
+
+def _sha256(secret: str) -> str:
+    """Of 256 random bits: nothing slower is needed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

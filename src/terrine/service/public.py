@@ -1,0 +1,100 @@
+"""The ledger's numbers as the service shows them: public, read at most a few times a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from terrine.accounting.curves import round_up
+from terrine.budgets import UNIT_BITS, CountBudget, Spending
+from terrine.errors import OrderGridWarning
+from terrine.ledger import Ledger
+from terrine.mechanisms import Mechanism
+
+T = TypeVar("T")
+_FRESH = 0.25  # seconds
+
+
+class PublicNumbers:
+    """What is spent and left, remembered for a moment."""
+
+    def __init__(self, ledger: Ledger, mechanism: Mechanism) -> None:
+        self._ledger = ledger
+        self._price = ledger.budget.price(mechanism, n_queries=1, n_answers=1)
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[float, Any]] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OrderGridWarning)
+            self.guarantee = ledger.budget.guarantee()
+
+    def budget(self) -> dict[str, Any]:
+        return self._fresh("budget", self._budget)
+
+    def history(self) -> list[dict[str, Any]]:
+        return self._fresh("history", self._history)
+
+    def _history(self) -> list[dict[str, Any]]:
+        kept = ("time", "queries", "answers")
+        return [
+            {name: point[name] for name in kept} | {"share_spent": point["share"]} for point in self._ledger.history()
+        ]
+
+    def _budget(self) -> dict[str, Any]:
+        found = self._ledger.summary()
+        share = share_spent(found)
+        return {
+            "ledger_id": self._ledger.id,
+            "head": found["head"],
+            "guarantee": asdict(self.guarantee),
+            "queries": found["queries"],
+            "answers": found["answers"],
+            "open": found["unsettled"],
+            "left": found["remaining"],
+            "room": room(found["remaining"], self._price),
+            "secure": found["secure"],
+            "share_spent": share,
+            "words": self._words(found, share),
+            **self._ledger.outcomes(),
+        }
+
+    def _words(self, found: dict[str, Any], share: float) -> str:
+        budget, epsilon = self._ledger.budget, round_up(self.guarantee.epsilon)
+        if isinstance(budget, CountBudget):
+            used = (
+                f"{found['queries']:,} of at most {budget.n_queries:,} questions were put to the teachers, and "
+                f"{found['answers']:,} of at most {budget.n_answers:,} answers were given or are reserved"
+            )
+        else:
+            used = f"{share:.1%} of the budget is used by {found['queries']:,} questions"
+        return (
+            f"Whatever is asked, all answers together have ε = {epsilon} at δ = {self.guarantee.delta:g}. {used}. "
+            "When the budget is used up, only questions that were answered before get their answers."
+        )
+
+    def _fresh(self, name: str, read: Callable[[], T]) -> T:
+        with self._lock:
+            then, value = self._seen.get(name, (-_FRESH, None))
+            if time.monotonic() - then >= _FRESH:
+                value = read()
+                self._seen[name] = (time.monotonic(), value)
+            return value  # type: ignore[no-any-return]
+
+
+def share_spent(summary: dict[str, Any]) -> float:
+    """Of a budget, from 0 to 1: of answers or of queries, whichever is scarcer."""
+    left, budget = summary["remaining"], summary["budget"]
+    if "share" in left:
+        return 1.0 - float(left["share"])
+    queries, answers = left["queries"] / budget["n_queries"], left["answers"] / budget["n_answers"]
+    return 1.0 - float(min(queries, answers))
+
+
+def room(left: dict[str, float], price: Spending) -> int:
+    """How many more queries fit at this price each, if every one is answered."""
+    if "rdp" in left:
+        return int(left["rdp"] * 2**UNIT_BITS) // price.charge
+    return max(int(min(left["queries"], left["answers"])), 0)

@@ -1,0 +1,176 @@
+"""The service's JSON, for OpenAPI: public numbers only."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from terrine.mechanisms import Outcome
+from terrine.service.bodies import NPY
+
+OutcomeName = Literal["answered", "withheld", "reinforced", "unasked"]
+OUTCOMES: dict[Outcome, OutcomeName] = {
+    Outcome.TEACHERS: "answered",
+    Outcome.REINFORCED: "reinforced",
+    Outcome.ABSTAINED: "withheld",
+    Outcome.UNASKED: "unasked",
+}
+REQUEST_ID_LENGTH = 180  # the ledger's, less the key's id in front
+
+_HEAD = "17:4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a"
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Problem(_Shown):
+    code: str = Field(examples=["budget_exhausted"], description="Stable: for programs.")
+    message: str = Field(description="One line, for people: what was expected and what came.")
+
+
+class Failure(_Shown):
+    """Every error looks like this."""
+
+    error: Problem
+
+
+class Labels(_Shown):
+    """One label and one outcome per row, in order."""
+
+    request_id: str = Field(examples=["batch-1"])
+    labels: list[str | None] = Field(examples=[["7", None]], description="A class, or null where there is no label.")
+    outcomes: list[OutcomeName] = Field(
+        examples=[["answered", "withheld"]],
+        description="answered: by the teachers; withheld: they agree too little; reinforced: the student's own label "
+        "was confirmed; unasked: the budget had no room for it.",
+    )
+    secure: bool = Field(description="Whether all noise was drawn by the secure sampler.")
+
+
+class Guarantee(_Shown):
+    """Of everything that this service will ever answer: fixed before its first answer."""
+
+    epsilon: float = Field(examples=[2.208])
+    delta: float = Field(examples=[1e-6])
+    order: float | None
+    basis: str
+    relation: str
+
+
+class About(_Shown):
+    """What the service takes and gives."""
+
+    classes: list[str]
+    row_shape: list[int]
+    dtype: str = Field(examples=["float32"])
+    n_teachers: int
+    mechanism: dict[str, Any] = Field(examples=[{"kind": "gnmax", "sigma": 40.0}])
+    guarantee: Guarantee
+    key: str = Field(description="Name of the key that asked.")
+    role: str = Field(examples=["client"])
+    rows_at_most: int = Field(description="In one request.")
+    bytes_at_most: int = Field(description="In one body.")
+    version: str
+
+
+class Budget(_Shown):
+    """What is spent and what is left. How much is spent is progress, never a guarantee."""
+
+    ledger_id: str
+    head: str = Field(
+        examples=[_HEAD],
+        description="Number and hash of the newest entry. Keep it: `terrine ledger verify --head` shows with it "
+        "whether the ledger was changed, or an older one restored.",
+    )
+    guarantee: Guarantee
+    queries: int = Field(description="Charged so far, answered or not.")
+    answers: int = Field(description="Charged so far.")
+    open: int = Field(description="Queries that are charged and not settled: being answered, or left by a crash.")
+    left: dict[str, float]
+    room: int = Field(description="So many new queries fit, if every one is answered; 0: only known ones are answered.")
+    secure: bool = Field(description="Whether all noise so far was drawn by the secure sampler.")
+    share_spent: float = Field(ge=0, le=1, examples=[0.31])
+    answered: int = Field(description="Distinct queries that the teachers answered.")
+    withheld: int
+    reinforced: int
+    words: str
+
+
+class Request(_Shown):
+    """What became of a request."""
+
+    request_id: str
+    queries: int = Field(description="Charged for it; a query that was answered before costs nothing.")
+    answers: int = Field(description="Charged for it.")
+    settled: bool = Field(description="False while it is being answered, and where a crash broke it off.")
+
+
+class Point(_Shown):
+    time: str
+    queries: int
+    answers: int
+    share_spent: float
+
+
+class History(_Shown):
+    """Spending over time."""
+
+    points: list[Point]
+
+
+class Use(_Shown):
+    id: str
+    name: str
+    role: str
+    quota: int | None
+    created: str
+    revoked: str | None
+    queries: int
+    answers: int
+
+
+class Usage(_Shown):
+    """Every key's use; for admins."""
+
+    keys: list[Use]
+
+
+class Health(_Shown):
+    status: Literal["ok"]
+
+
+LABELS_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["request_id", "rows"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "request_id": {"type": "string", "minLength": 1, "maxLength": REQUEST_ID_LENGTH},
+                        "rows": {
+                            "type": "array",
+                            "minItems": 1,
+                            "description": "Rows of the shape that GET /v1/about names.",
+                            "items": {"anyOf": [{"type": "number"}, {"type": "array"}]},
+                        },
+                        "student_proba": {
+                            "type": "array",
+                            "description": "For an interactive mechanism: the student's probabilities, a row each.",
+                            "items": {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}},
+                        },
+                    },
+                },
+                "example": {"request_id": "batch-1", "rows": [[0.1, 0.9], [0.4, 0.2]]},
+            },
+            NPY: {
+                "schema": {"type": "string", "format": "binary"},
+                "description": "The rows as numpy.save writes them; ?request_id= names the request.",
+            },
+        },
+    }
+}

@@ -1,0 +1,173 @@
+"""Tiny teachers, and the service over them: in this process, or as a real server in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import uvicorn
+
+from terrine import ConfidentGNMax, CountBudget, Ledger, Votes
+from terrine.noise import SeededNoise
+from terrine.service.app import Limits, make_app
+from terrine.service.bodies import RowFormat
+from terrine.service.keys import Keys
+
+CLASSES = ("cat", "dog", "cow", "emu")
+N_TEACHERS = 100
+MECHANISM = ConfidentGNMax(threshold=70, sigma_check=3, sigma_vote=3)
+FORMAT = RowFormat(shape=(2,), dtype="float32")
+
+
+class TinyTeachers:
+    """Rows are (class, share that agrees): what they vote is plain from the row, and nothing is trained."""
+
+    n_teachers, classes, row_shape = N_TEACHERS, CLASSES, (2,)
+
+    def vote(self, X):
+        counts = np.zeros((len(X), len(CLASSES)), dtype=np.int64)
+        rows, k = np.arange(len(X)), X[:, 0].astype(int) % len(CLASSES)
+        agree = np.round(np.clip(X[:, 1], 0, 1) * N_TEACHERS).astype(int)
+        counts[rows, k] += agree
+        counts[rows, (k + 1) % len(CLASSES)] += N_TEACHERS - agree
+        return Votes(counts, n_teachers=N_TEACHERS)
+
+
+def rows_of(n, *, agree=0.98, seed=0):
+    """Distinct rows on which so large a share of the teachers agrees."""
+    rng = np.random.default_rng(seed)
+    share = agree + rng.uniform(0, 0.0049, n)  # distinct; the same count
+    return np.column_stack([rng.integers(0, len(CLASSES), n), share]).astype(np.float32)
+
+
+def budget_for(n_queries, n_answers=None):
+    return CountBudget(MECHANISM, n_queries=n_queries, n_answers=n_answers or n_queries, delta=1e-5)
+
+
+class Service:
+    """The app over a ledger, with a client's and an admin's key; `start` serves it on a port from a thread."""
+
+    def __init__(self, where, *, queries=1000, answers=None, limits=None, quota=None, voters=None, seeded=True):
+        self.where = where
+        self.ledger = Ledger(where, budget=budget_for(queries, answers))
+        self.keys = Keys(where)
+        self.key = self.keys.create("someone", quota=quota)
+        self.admin = self.keys.create("the owner", role="admin")
+        self.limits = limits or Limits(pace=0, rate=1e6)
+        self.voters = voters or TinyTeachers()
+        self.rng = SeededNoise(7) if seeded else None
+
+    def make(self):
+        return make_app(
+            self.voters, MECHANISM, Ledger(self.where), Keys(self.where), rows=FORMAT, limits=self.limits, rng=self.rng
+        )
+
+    @contextmanager
+    def serving(self, port=0):
+        """A real server on a port of this machine."""
+        config = uvicorn.Config(self.make(), host="127.0.0.1", port=port, log_config=None, access_log=False)
+        server = uvicorn.Server(config)
+        listening = socket.create_server(("127.0.0.1", port))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            listening.close()
+
+    @contextmanager
+    def client(self):
+        with self.serving() as url, httpx.Client(base_url=url, timeout=60) as http:
+            yield http
+
+
+def wait_until(true, *, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+PROGRAM = """
+import json, os, sys
+sys.path.insert(0, {root!r})
+import uvicorn
+from terrine import Ledger
+from terrine.service.app import Limits, make_app
+from terrine.service.keys import Keys
+from tests.service.tasks import FORMAT, MECHANISM, TinyTeachers
+where, port = os.environ["TERRINE_LEDGER"], int(sys.argv[1])
+app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=Limits(pace=0, rate=1e6))
+uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+"""
+
+
+class Server:
+    """The service in a process of its own, over a ledger that is there; secure noise. To be killed."""
+
+    def __init__(self, where, *, port=None, log=None):
+        self.where, self.port, self.log = str(where), port or free_port(), log
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self, *, wait=True):
+        root = str(Path(__file__).parents[2])
+        with open(os.devnull if self.log is None else self.log, "ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM.format(root=root), str(self.port)],
+                env={**os.environ, "TERRINE_LEDGER": self.where},
+                stdout=out,
+                stderr=out,
+            )
+        if wait:
+            wait_until(self.ready, seconds=60)
+        return self
+
+    def ready(self):
+        assert self.process.poll() is None, "the server ended"
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+def label(http, rows, request_id, *, key, **more):
+    sent = {"request_id": request_id, "rows": np.asarray(rows).tolist(), **more}
+    return http.post("/v1/labels", content=json.dumps(sent), headers=bearer(key))

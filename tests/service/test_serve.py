@@ -1,0 +1,217 @@
+"""`terrine serve`, `terrine keys` and a run by URL, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import httpx
+import numpy as np
+import pytest
+from tests.service.tasks import bearer, free_port, wait_until
+
+from terrine import Labeller, Ledger, Run
+from terrine.learning import load_answers
+
+SETTINGS = """
+seed = 1
+[data]
+name = "small-glyph"
+options = {n_private = 6000, n_public = 400, n_test = 500}
+[features]
+kind = "edges"
+[teachers]
+number = 60
+kind = "lda"
+executor = "serial"
+[privacy]
+mechanism = "confident"
+threshold = 42
+sigma_check = 12
+sigma_vote = 8
+queries = 200
+answers = 150
+delta = 1e-5
+[student]
+kind = "supervised"
+"""
+
+REMOTE = """
+seed = 1
+[data]
+name = "small-glyph"
+options = {n_private = 6000, n_public = 400, n_test = 500}
+[labels]
+url = "URL"
+queries = 150
+batch = 64
+[student]
+kind = "supervised"
+"""
+
+
+def terrine(*words, **environment):
+    run = [sys.executable, "-m", "terrine", *map(str, words)]
+    environment = {**os.environ, "NO_COLOR": "1", **environment}
+    return subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "s.toml").write_text(SETTINGS)
+    run = Run.create(folder / "s.toml", folder / "run")
+    run.teach()
+    return folder / "run"
+
+
+@pytest.fixture
+def run_folder(taught, tmp_path):
+    return shutil.copytree(taught, tmp_path / "run")
+
+
+class Serving:
+    """`terrine serve` in a process."""
+
+    def __init__(self, folder, *words, **environment):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        run = [sys.executable, "-m", "terrine", "serve", str(folder), "--port", str(self.port), *words]
+        self.process = subprocess.Popen(
+            run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
+        )
+
+    def __enter__(self):
+        def ready():
+            assert self.process.poll() is None, self.process.stdout.read()
+            try:
+                return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        wait_until(ready, seconds=90)
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.said = self.process.communicate(timeout=60)[0]
+        return self.process.returncode
+
+
+def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folder, tmp_path):
+    made = terrine("keys", "create", run_folder, "--name", "students")
+    assert made.returncode == 0, made.stderr
+    key = made.stdout.strip()
+    settings = tmp_path / "remote.toml"
+    with Serving(run_folder) as server:
+        settings.write_text(REMOTE.replace("URL", server.url))
+        done = terrine("run", settings, "--out", tmp_path / "remote", "--json", TERRINE_API_KEY=key)
+        assert done.returncode == 0, done.stderr
+        again = terrine("label", tmp_path / "remote", "--json", TERRINE_API_KEY=key)
+        assert again.returncode == 0, again.stderr
+        assert server.stop() in (0, -signal.SIGTERM)
+    told = json.loads(done.stdout)
+    assert json.loads(again.stdout) == told["guarantee"]
+    assert told["student"]["accuracy"] > 0.2  # of 24 classes, from pixels and 100 labels
+    assert (tmp_path / "remote" / "report.html").is_file()
+    assert (tmp_path / "remote" / "student" / "SHA256SUMS").is_file()
+    rows, answers = load_answers(tmp_path / "remote" / "answers.npz")
+    run = Run(run_folder)
+    ledger = run.ledger()
+    assert ledger.summary()["queries"] == 150
+    local = Labeller(run.voters(), run.mechanism, ledger).label(run.task.public.X[rows], request_id="local")
+    np.testing.assert_array_equal(local.labels, answers.labels)
+    np.testing.assert_array_equal(local.outcomes, answers.outcomes)
+    assert ledger.summary()["queries"] == 150
+    assert told["guarantee"]["epsilon"] == ledger.budget.guarantee().epsilon
+    assert 50 < answers.n_answered < 150
+    lines = [json.loads(line) for line in server.said.splitlines()]
+    asked = [line for line in lines if line.get("route") == "/v1/labels"]
+    assert [line["rows"] for line in asked[:3]] == [64, 64, 22]
+    assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}
+
+
+def test_sigterm_answers_those_who_wait(run_folder):
+    key = terrine("keys", "create", run_folder, "--name", "a").stdout.strip()
+    X = Run(run_folder).task.public.X
+    found = []
+
+    def ask(url, k):
+        sent = {"request_id": f"{k}", "rows": X[k * 20 : k * 20 + 20].tolist()}
+        found.append(httpx.post(f"{url}/v1/labels", json=sent, headers=bearer(key), timeout=60))
+
+    with Serving(run_folder, "--pace", "1") as server:  # every answer takes a second
+        asking = [threading.Thread(target=ask, args=(server.url, k)) for k in range(4)]
+        for thread in asking:
+            thread.start()
+        wait_until(lambda: Ledger(run_folder / "ledger.sqlite").summary()["queries"] >= 20)
+        assert server.stop() in (0, -signal.SIGTERM)  # ended by it, after all was answered
+        for thread in asking:
+            thread.join()
+    answered = [one for one in found if one.status_code == 200]
+    assert answered
+    assert all(one.status_code in (200, 503) for one in found)
+    assert Ledger(run_folder / "ledger.sqlite").summary()["unsettled"] == 0
+
+
+def refused(*words, **environment):
+    done = terrine(*words, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("terrine: ")
+    assert "Expected" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def test_start_up_refuses_what_is_damaged(run_folder, tmp_path):
+    model = sorted((run_folder / "teachers").glob("*.skops"))[3]
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-5] + b"hello")
+    assert model.name in refused("serve", run_folder)
+    model.write_bytes(whole)
+    terrine("keys", "create", run_folder, "--name", "a")
+    with sqlite3.connect(run_folder / "ledger.sqlite") as database:
+        database.execute("DROP TRIGGER terrine_ledger_no_update")
+        database.execute("UPDATE terrine_ledger SET budget = replace(budget, '200', '201')")
+    assert "ledger" in refused("serve", run_folder)
+
+
+def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path):
+    Run(run_folder).ledger().close()
+    other = tmp_path / "other.sqlite"
+    assert "spend the budget twice" in refused("serve", run_folder, "--ledger", other)
+    assert "spend the budget twice" in refused("keys", "list", run_folder, TERRINE_LEDGER=str(other))
+    (run_folder / "ledger.sqlite").unlink()
+    assert "ledger.sqlite, which this run's answers are paid from" in refused("serve", run_folder)
+
+
+def test_other_refusals(run_folder, tmp_path):
+    assert "PostgreSQL" in refused("serve", run_folder, "--workers", "2")
+    assert "run directory" in refused("serve", tmp_path)
+    assert "key in use" in refused("keys", "revoke", run_folder, "nobody")
+    settings = tmp_path / "remote.toml"
+    settings.write_text(REMOTE.replace("URL", f"http://127.0.0.1:{free_port()}"))
+    assert "TERRINE_API_KEY" in refused("run", settings, "--out", tmp_path / "r", TERRINE_API_KEY="")
+    assert "no such stage" in refused("teach", settings, "--out", tmp_path / "r")
+    settings.write_text(REMOTE.replace("URL", "http://a").replace("queries", "querries"))
+    assert "did you mean queries?" in refused("run", settings, "--out", tmp_path / "r")
+
+
+def test_keys_on_the_command_line(run_folder):
+    key = json.loads(terrine("keys", "create", run_folder, "--name", "a", "--quota", "5", "--json").stdout)
+    assert key["key"].startswith("terrine_")
+    assert terrine("keys", "revoke", run_folder, "a").returncode == 0
+    found = json.loads(terrine("keys", "list", run_folder, "--json").stdout)["keys"]
+    assert [(one["name"], one["quota"], one["revoked"] is None) for one in found] == [("a", 5, False)]
+    assert "a" in terrine("keys", "list", run_folder).stdout
+    assert key["key"].split("_")[2] not in terrine("keys", "list", run_folder, "--json").stdout

@@ -1,0 +1,77 @@
+"""How long an answer takes says nothing about how the teachers agree."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+from scipy.stats import spearmanr
+from tests.service.tasks import Service, bearer
+
+from terrine import ConfidentGNMax, CountBudget, Ledger, PrivateData
+from terrine.datasets import load
+from terrine.partition import partition
+from terrine.service.app import Limits, make_app
+from terrine.service.bodies import RowFormat
+from terrine.service.keys import Keys
+from terrine.teachers import SklearnTeacher, fit_teachers
+
+SOAK = os.environ.get("TERRINE_SOAK") == "1"
+CALLS = 10_000 if SOAK else 150
+TREES = 40
+
+
+class Trees(Service):
+    """Real trees, whose depth depends on the data: votes take longer where they are deep."""
+
+    def __init__(self, where, *, pace):
+        from sklearn.tree import DecisionTreeClassifier
+
+        found = load("blobs", n_private=8000, n_public=CALLS, n_classes=4, spread=1.5)
+        self.X = found.public.X.astype(np.float32)
+        data = PrivateData(found.private.X.astype(np.float32), found.private.y)
+        shares = partition(data, n_teachers=TREES, key=bytes(32))
+        teacher = SklearnTeacher(estimator=DecisionTreeClassifier())
+        self.voters = fit_teachers(data, shares, teacher, classes=found.classes, seed=1)
+        self.mechanism = ConfidentGNMax(threshold=28, sigma_check=4, sigma_vote=4)
+        budget = CountBudget(self.mechanism, n_queries=10 * CALLS, delta=1e-5)
+        self.where, self.limits = where, Limits(pace=pace, rate=1e6)
+        Ledger(where, budget=budget).close()
+        self.key = Keys(where).create("clock")
+
+    def make(self):
+        rows = RowFormat(shape=self.X.shape[1:], dtype="float32")
+        return make_app(
+            self.voters, self.mechanism, Ledger(self.where), Keys(self.where), rows=rows, limits=self.limits
+        )
+
+
+def latencies(service):
+    """Seconds of each call, one query each, one after another."""
+    found, outcomes = [], []
+    with service.client() as http:
+        http.headers.update(bearer(service.key))
+        for k, row in enumerate(service.X.tolist()):
+            started = time.perf_counter()
+            response = http.post("/v1/labels", json={"request_id": f"{k}", "rows": [row]})
+            found.append(time.perf_counter() - started)
+            outcomes.append(response.json()["outcomes"][0] == "answered")
+    return np.array(found), np.array(outcomes)
+
+
+def test_latency_and_consensus_are_uncorrelated(tmp_path, record_property):
+    service = Trees(tmp_path / "l.sqlite", pace=0.02)
+    top = service.voters.vote(service.X).counts.max(axis=1)
+    took, answered = latencies(service)
+    assert 0.1 < answered.mean() < 0.95  # both outcomes are there
+    assert np.unique(top).size > 10
+    by_consensus = spearmanr(took, top).statistic
+    by_outcome = spearmanr(took, answered).statistic
+    limit = 3.3 / np.sqrt(CALLS)  # two-sided, one in a thousand
+    record_property("calls", CALLS)
+    record_property("rank correlation of latency and top vote", round(float(by_consensus), 4))
+    record_property("rank correlation of latency and outcome", round(float(by_outcome), 4))
+    record_property("limit of detection", round(float(limit), 4))
+    assert abs(by_consensus) < limit
+    assert abs(by_outcome) < limit

@@ -238,7 +238,10 @@ class Run(Learning):
         budget = self.budget()
         bound = self.folder / "ledger.json"
         if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
-            raise LedgerError(f"Expected {place}, which this run's answers are paid from, got no such file.")
+            raise LedgerError(
+                f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
+                "name it in TERRINE_LEDGER."
+            )
         ledger = Ledger(place, budget=budget)
         if not bound.is_file():
             write_once(bound, canonical({"ledger": ledger.id}).encode())

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,14 +82,14 @@ class SklearnTeacher:
             model = clone(self.estimator)
             state = int(np.random.SeedSequence([seed, int(k)]).generate_state(1)[0])
             seeds = {name: state for name in model.get_params() if _is_seed(name)}
-            with _unheard():
+            with _alone():
                 models.append(model.set_params(**seeds).fit(_flat(X), y))
         return models
 
     def predict(self, models: list[Any], X: NDArray[Any]) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices."""
         rows = _flat(X)
-        with _unheard():
+        with _alone():
             choices = [np.full(len(rows), m) if isinstance(m, int) else np.asarray(m.predict(rows)) for m in models]
         return np.stack(choices).astype(np.int16)
 
@@ -110,11 +111,21 @@ class SklearnTeacher:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """What an estimator warns of depends on private rows: it may not reach a log."""
-    with warnings.catch_warnings():
+def _alone() -> Iterator[None]:
+    """In one thread: a share is too small for more, and threads that wait for each other cost ten times as much.
+
+    And unheard: what an estimator warns of depends on private rows and may not reach a log.
+    """
+    with warnings.catch_warnings(), _thread_pools().limit(limits=1):
         warnings.simplefilter("ignore")
         yield
+
+
+@cache
+def _thread_pools() -> Any:
+    from threadpoolctl import ThreadpoolController  # scikit-learn's own
+
+    return ThreadpoolController()
 
 
 def _trusted(data: bytes) -> list[str]:

@@ -6,7 +6,7 @@ The votes here are of public data (Glyph, MNIST): what depends on them may be sh
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,11 @@ class VoteSet:
     file: str
     votes: Votes
     labels: NDArray[np.int64]
+    whose: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.task}, {self.votes.n_teachers:,} teachers"
+        return f"{self.task}, {self.whose}{self.votes.n_teachers:,} teachers"
 
     @property
     def delta(self) -> float:
@@ -51,6 +52,7 @@ class VoteSet:
         counts = self.votes.counts
         return {
             "name": self.name,
+            "task": self.task,
             "file": self.file,
             "teachers": self.votes.n_teachers,
             "queries": len(counts),
@@ -62,7 +64,7 @@ class VoteSet:
 
     def first(self, n_queries: int) -> VoteSet:
         part = {"votes": self.votes[:n_queries], "labels": self.labels[:n_queries]}
-        return VoteSet(task=self.task, file=self.file, **part)
+        return replace(self, **part)
 
 
 @cache
@@ -100,7 +102,7 @@ def mnist_sets(folder: Path) -> dict[int, VoteSet]:
 
 def paper_mnist() -> VoteSet:
     file = DATA / "votes" / "mnist_250_teachers.npy"
-    return VoteSet(task="MNIST", file=file.name, votes=Votes.load(file), labels=mnist_labels())
+    return VoteSet(task="MNIST", file=file.name, votes=Votes.load(file), labels=mnist_labels(), whose="the paper's ")
 
 
 def chance_right(mechanism: LNMax | GNMax, votes: VoteSet, *, draws: int = DRAWS) -> Array:

@@ -1,0 +1,447 @@
+"""The paper's claims, each held against numbers from votes: confirmed, refuted, or it depends. Nothing is trained.
+
+Run: python experiments/claims.py --votes FOLDER   (FOLDER as in figures.py; some ten minutes on one core)
+     python experiments/claims.py --draw           (the page again, from the JSON)
+Writes docs/results/claims.md and .json. Noise scales and thresholds are the best of a grid for each mechanism and each
+accountant, chosen with the votes in view, which are of public data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr
+from scipy.stats import spearmanr
+from votesets import (
+    DELTA,
+    OUT,
+    Array,
+    VoteSet,
+    at_accuracy,
+    chance_right,
+    confident,
+    epsilon,
+    files_table,
+    glyph_sets,
+    markdown,
+    mnist_sets,
+    paper_mnist,
+    pr_answered,
+    tidy,
+)
+
+from terrine import (
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
+    RdpCurve,
+    Votes,
+    cost,
+    expected_cost,
+    worst_case_cost,
+)
+from terrine.accounting.argmax import rdp_argmax, rdp_check
+from terrine.accounting.curves import ORDERS, epsilons_at, round_up
+from terrine.accounting.exact import rdp_check_exact, rdp_gnmax_exact
+from terrine.accounting.theorems import log_q_gaussian, log_q_laplace, rdp_gnmax, rdp_threshold
+
+GRID: Array = np.geomspace(1.5, 1500.0, 48)
+SAMPLE = 1_500  # queries that parameters are chosen on
+SHORTLIST = 6  # mechanisms whose exact cost is computed
+ACCOUNTANTS = ("paper", "exact", "worst")
+
+
+def rdp_laplace(*, scale: float, orders: Array) -> Array:
+    """Two counts with Laplace noise, one vote each: Mironov (2017), Table II, twice."""
+    a, b = orders / (2 * orders - 1), (orders - 1) / (2 * orders - 1)
+    return 2 * np.logaddexp(np.log(a) + (orders - 1) / scale, np.log(b) - orders / scale) / (orders - 1)
+
+
+def lnmax_against_gnmax(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """4,000 answers at equal accuracy, a point and three points below the plurality without noise."""
+    rows = []
+    for votes, low, high in (
+        (glyph[max(glyph)], 0.005, 0.12),
+        (paper_mnist(), 0.02, 0.8),
+        (mnist[max(m for m in mnist if m <= 1_000)], 0.02, 0.8),
+    ):
+        part = votes.first(4_000)
+        found: dict[str, list[dict[str, float]]] = {"lnmax": [], "gnmax": []}
+        for scale in part.votes.n_teachers * np.geomspace(low, high, 12):
+            public = {"n_queries": len(part.votes), "orders": GRID}
+            for name, mechanism in (("lnmax", LNMax(scale=scale)), ("gnmax", GNMax(sigma=scale))):
+                worst = worst_case_cost(mechanism, **public)
+                if name == "lnmax":
+                    least = np.minimum(worst.epsilons, len(part.votes) * rdp_laplace(scale=scale, orders=GRID))
+                    worst = RdpCurve(GRID, least)
+                row = {
+                    "accuracy": chance_right(mechanism, part).mean(),
+                    "paper": epsilon(expected_cost(mechanism, part.votes, orders=GRID), delta=part.delta),
+                    "worst": epsilon(worst, delta=part.delta),
+                }
+                found[name].append(row)
+        plurality = float((part.votes.counts.argmax(axis=1) == part.labels).mean())
+        for below in (0.01, 0.03):
+            values = {
+                f"{name}_{key}": at_accuracy(points, key, plurality - below)
+                for name, points in found.items()
+                for key in ("paper", "worst")
+            }
+            rows.append({"votes": votes.about(), "accuracy": plurality - below, **values})
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The best mechanism of a search: what it costs and gives."""
+
+    epsilon: float
+    accuracy: float
+    queries: int
+    answers: int
+    mechanism: list[float]
+
+
+class Search:
+    """All Confident-GNMax of a grid (and GNMax, which has no check) on one vote set, by three accountants.
+
+    Args:
+        student: (n_queries, n_classes) public probabilities; the check then looks at what the student lacks.
+    """
+
+    def __init__(self, votes: VoteSet, *, exact: bool = True, student: Array | None = None) -> None:
+        self.votes, self.m, self.available = votes, votes.votes.n_teachers, len(votes.votes)
+        self.part, self.exact = votes.first(SAMPLE), exact
+        self.student = None if student is None else student[:SAMPLE]
+        counts = self.part.votes.counts
+        self.score = counts.max(axis=1) if student is None else (counts - self.m * self.student).max(axis=1)
+        self.sigmas = self.m * np.geomspace(0.008, 0.6, 14)
+        self.right = np.stack([chance_right(GNMax(sigma=s), self.part) for s in self.sigmas])  # (sigmas, queries)
+        self.vote = {
+            "paper": [rdp_gnmax(log_q_gaussian(counts, sigma=s), sigma=s, orders=GRID) for s in self.sigmas],
+            "worst": [rdp_argmax(sigma=s, orders=GRID) for s in self.sigmas],
+        }
+        if exact:
+            self.vote["exact"] = [rdp_gnmax_exact(counts, sigma=s, orders=GRID) for s in self.sigmas]
+        self.checks = [(None, math.inf)] if student is None else []
+        for share in np.linspace(0.2, 1.4, 13):
+            self.checks += [(share * self.m, s) for s in self.m * np.geomspace(0.04, 1.0, 8)]
+
+    def best(
+        self, accountant: str, wanted: Callable[[Array, Array], tuple[float, float]], *, check: bool
+    ) -> Found | None:
+        """The least epsilon of those for which ``wanted`` (answered, right) gives a number of queries that there are.
+
+        ``wanted`` says, for a mechanism's chances per query, how many queries it takes (nan: never) and its accuracy.
+        """
+        candidates = []
+        for threshold, sigma_check in self.checks:
+            if (threshold is not None) != check:
+                continue
+            pr = np.ones(len(self.score)) if threshold is None else ndtr((self.score - threshold) / sigma_check)
+            if pr.mean() < 1e-3:
+                continue
+            check_rdp = self._check(accountant, threshold, sigma_check, pr)
+            for i, sigma in enumerate(self.sigmas):
+                n_queries, accuracy = wanted(pr, self.right[i])
+                if not n_queries <= self.available:
+                    continue
+                answered = (
+                    pr.mean() * self.vote[accountant][i]
+                    if accountant == "worst"
+                    else pr @ self.vote[accountant][i] / len(pr)
+                )
+                value = self._epsilon(n_queries * (check_rdp + answered))
+                numbers = [threshold, sigma_check, sigma] if check else [sigma]
+                candidates.append(
+                    Found(
+                        epsilon=value,
+                        accuracy=accuracy,
+                        queries=math.ceil(n_queries),
+                        answers=round(n_queries * pr.mean()),
+                        mechanism=numbers,
+                    )
+                )
+        candidates.sort(key=lambda found: found.epsilon)
+        if accountant != "exact" or not check:
+            return candidates[0] if candidates else None
+        # Check and answer as one mechanism: no sum of two costs
+        joint = [Found(**{**vars(found), "epsilon": self._joint(found)}) for found in candidates[:SHORTLIST]]
+        return min(joint, key=lambda found: found.epsilon) if joint else None
+
+    def _check(self, accountant: str, threshold: float | None, sigma: float, pr: Array) -> Array:
+        if threshold is None:
+            return np.zeros(GRID.size)
+        if accountant == "worst":
+            return rdp_check(sigma=sigma, orders=GRID)
+        if accountant == "paper":
+            return rdp_threshold(np.log(np.maximum(pr, 1e-300)), sigma=sigma, orders=GRID).mean(axis=0)
+        return rdp_check_exact(self.score, threshold=threshold, sigma=sigma, orders=GRID).mean(axis=0)
+
+    def _joint(self, found: Found) -> float:
+        threshold, sigma_check, sigma_vote = found.mechanism
+        settings = {"threshold": threshold, "sigma_check": sigma_check, "sigma_vote": sigma_vote}
+        if self.student is None:
+            total = cost(ConfidentGNMax(**settings), self.part.votes, orders=GRID)
+        else:
+            mechanism = InteractiveGNMax(**settings, student_confidence=0.9)
+            total = cost(mechanism, self.part.votes, orders=GRID, student_proba=self.student)
+        return self._epsilon(total.reveal().epsilons * found.queries / len(self.part.votes))
+
+    def _epsilon(self, rdp: Array) -> float:
+        return float(epsilons_at(GRID, rdp, delta=self.votes.delta, conversion="tight").min())
+
+
+def answers_of(n_answers: int, accuracy: float) -> Callable[[Array, Array], tuple[float, float]]:
+    """So many answers, at least so often right."""
+
+    def wanted(pr: Array, right: Array) -> tuple[float, float]:
+        found = float(pr @ right / pr.sum())
+        return (n_answers / pr.mean() if found >= accuracy else math.nan), found
+
+    return wanted
+
+
+def both_routes(search: Search, wanted: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for accountant in ACCOUNTANTS if search.exact else ("paper", "worst"):
+        for name, check in (("gnmax", False), ("confident", True)):
+            found = search.best(accountant, wanted, check=check)
+            result[f"{name}_{accountant}"] = None if found is None else vars(found)
+    return result
+
+
+def confident_against_gnmax(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """The least epsilon for as many answers that are right as often: below the plurality's accuracy, and above it."""
+    rows = []
+    for votes, n_answers in (
+        (paper_mnist(), 1_000),
+        (mnist[250], 1_000),
+        (mnist[5_000], 1_000),
+        (glyph[max(glyph)], 4_000),
+    ):
+        search = Search(votes)
+        plurality = votes.about()["plurality"]
+        for accuracy in (plurality - 0.01, plurality + min(0.03, 0.5 * (1 - plurality))):
+            found = both_routes(search, answers_of(n_answers, accuracy))
+            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **found})
+    return rows
+
+
+def more_teachers(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """The least epsilon for as many answers that are right as often, by number of teachers."""
+    rows = []
+    for sets, n_answers in ((mnist, 1_000), (glyph, 4_000)):
+        accuracy = round(min(votes.about()["plurality"] for votes in sets.values()) - 0.005, 3)
+        for votes in sets.values():
+            found = both_routes(Search(votes, exact=False), answers_of(n_answers, accuracy))
+            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **found})
+    return rows
+
+
+def interactive_against_confident(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """The least epsilon for half of the labels that the teachers could put right of a simulated student's."""
+    rows = []
+    cases = [(mnist[5_000], paper_mnist().votes, "the paper's 250 teachers")]
+    largest = glyph[max(glyph)]
+    if len(glyph) > 1:
+        weaker = glyph[min(glyph)]
+        cases.append((largest, weaker.votes, f"the {weaker.votes.n_teachers:,} teachers of `{weaker.file}`"))
+    else:
+        few = 5
+        rng = np.random.default_rng(0)
+        drawn = rng.multivariate_hypergeometric(largest.votes.counts[0], few, size=1)
+        drawn = np.concatenate([rng.multivariate_hypergeometric(row, few, size=1) for row in largest.votes.counts])
+        cases.append((largest, Votes(drawn, n_teachers=few), f"{few} of the same teachers, drawn anew for every query"))
+    for votes, weak, who in cases:
+        proba = weak.counts / weak.n_teachers
+        known = weak.counts.argmax(axis=1) == votes.labels
+        gain = (votes.votes.counts.argmax(axis=1) == votes.labels).mean() - known.mean()
+        row = {"votes": votes.about(), "student": who, "student_accuracy": known.mean(), "gain": gain / 2 * len(known)}
+
+        def wanted(
+            pr: Array, right: Array, known: Any = known, gain: float = gain, n: int = len(known)
+        ) -> tuple[float, float]:
+            each = float((pr * (right - known[: len(pr)])).mean())
+            return (gain / 2 * n / each if each > 0 else math.nan), float(pr @ right / pr.sum())
+
+        for name, search in (("confident", Search(votes)), ("interactive", Search(votes, student=proba))):
+            for accountant in ACCOUNTANTS:
+                found = search.best(accountant, wanted, check=True)
+                row[f"{name}_{accountant}"] = None if found is None else vars(found)
+        rows.append(row)
+    return rows
+
+
+def corollary(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """exp(-2λ/σ²)/λ at λ = gap/4, for three counts that are a gap apart."""
+    rows = []
+    for sigma in (10.0, 40.0, 100.0, 400.0):
+        for gap in (sigma * np.array([2, 4, 6, 8, 12])).astype(int):
+            order = gap / 4
+            counts = np.array([[2 * gap, gap, *([0] * 8)]])
+            rows.append(
+                {
+                    "sigma": sigma,
+                    "gap": int(gap),
+                    "order": order,
+                    "printed": math.exp(-2 * order / sigma**2) / order,
+                    "derived": math.exp(-(3 * order + 1) / sigma**2) / (order - 1),
+                    "theorem": float(rdp_gnmax(log_q_gaussian(counts, sigma=sigma), sigma=sigma, orders=order)[0, 0]),
+                    "exact": float(rdp_gnmax_exact(counts, sigma=sigma, orders=order)[0, 0]),
+                    "worst": float(rdp_argmax(sigma=sigma, orders=order)[0]),
+                }
+            )
+    return rows
+
+
+def gaussian_epsilon(*, shift: float, delta: float) -> float:
+    """Of one Gaussian mechanism whose mean moves by ``shift`` standard deviations: Balle and Wang (2018), Thm. 8."""
+
+    def excess(eps: float) -> float:
+        return float(ndtr(shift / 2 - eps / shift) - math.exp(eps) * ndtr(-shift / 2 - eps / shift)) - delta
+
+    return float(brentq(excess, 0.0, 60.0 * shift))
+
+
+# Printed parameters: (checks, sigma_check, answers, sigma_vote) for every round
+ROUNDS = {
+    "Confident-GNMax": ("8.42", [(12_000, 500.0, 10_762, 100.0)]),
+    "Interactive-GNMax, 10,422 answers": ("10.14", [(6_000, 1500.0, 3_400, 100.0), (10_000, 2000.0, 7_022, 200.0)]),
+    "Interactive-GNMax, 4,341 answers": ("10.14", [(6_000, 1500.0, 3_400, 100.0), (10_000, 2000.0, 941, 200.0)]),
+    "Interactive-GNMax, every query answered": (
+        "10.14",
+        [(6_000, 1500.0, 6_000, 100.0), (10_000, 2000.0, 10_000, 200.0)],
+    ),
+}
+
+
+def composition(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """The last two rows of Table 1 by composition that looks at no votes."""
+    rows, delta = [], DELTA["Glyph"]
+    for name, (printed, rounds) in ROUNDS.items():
+        steps = [(1 / check, n) for n, check, _, _ in rounds] + [(math.sqrt(2) / vote, n) for _, _, n, vote in rounds]
+        each = [(gaussian_epsilon(shift=s, delta=delta / 2 / sum(n for _, n in steps)), n) for s, n in steps]
+        squares, linear = (sum(n * f(e) for e, n in each) for f in (lambda e: e * e, lambda e: e * math.tanh(e / 2)))
+        gaussian, winner = (
+            sum(
+                (
+                    worst_case_cost(
+                        ConfidentGNMax(threshold=0, sigma_check=check, sigma_vote=vote),
+                        n_queries=n,
+                        n_answered=answers,
+                        orders=ORDERS,
+                        bound=bound,
+                    ).epsilons
+                    for n, check, answers, vote in rounds
+                ),
+                np.zeros(ORDERS.size),
+            )
+            for bound in ("gaussian", "argmax")
+        )
+        rows.append(
+            {
+                "name": name,
+                "printed": printed,
+                "advanced": math.sqrt(2 * math.log(2 / delta) * squares) + linear,
+                "classic": float(epsilons_at(ORDERS, gaussian, delta=delta, conversion="classic").min()),
+                "tight": float(epsilons_at(ORDERS, gaussian, delta=delta, conversion="tight").min()),
+                "worst": float(epsilons_at(ORDERS, winner, delta=delta, conversion="tight").min()),
+            }
+        )
+    return rows
+
+
+def checks(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """What the moderate and the aggressive check do: who passes, and what share of the Rényi cost they take."""
+    rows = []
+    for votes in (glyph[max(glyph)], mnist[5_000]):
+        part, m = votes.first(6_000), votes.votes.n_teachers
+        top = part.votes.counts.max(axis=1)
+        row: dict[str, Any] = {"votes": votes.about(), "weak_all": (top < m / 2).mean()}
+        for name, threshold in (("moderate", 0.7), ("aggressive", 1.0)):
+            mechanism = confident(m, threshold=threshold)
+            answered = pr_answered(mechanism, part.votes)
+            both = expected_cost(mechanism, part.votes, orders=GRID).reveal().epsilons
+            best = int(np.argmin(epsilons_at(GRID, both, delta=votes.delta, conversion="tight")))
+            log_q = log_q_gaussian(part.votes.counts, sigma=mechanism.sigma_vote)
+            vote = answered @ rdp_gnmax(log_q, sigma=mechanism.sigma_vote, orders=GRID[best])[:, 0]
+            public = {"n_queries": len(part.votes), "orders": GRID}
+            all_of = worst_case_cost(mechanism, n_answered=round(answered.sum()), **public).epsilons
+            only = worst_case_cost(mechanism, n_answered=0, **public).epsilons
+            at = int(np.argmin(epsilons_at(GRID, all_of, delta=votes.delta, conversion="tight")))
+            row |= {
+                f"{name}_answers": answered.sum(),
+                f"{name}_weak": answered[top < m / 2].sum() / answered.sum(),
+                f"{name}_paper": 1 - vote / both[best],
+                f"{name}_worst": only[at] / all_of[at],
+            }
+        rows.append(row)
+    return rows
+
+
+def synergy(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """Are answers that cost little right more often?"""
+    rows = []
+    for votes in (glyph[max(glyph)], paper_mnist(), mnist[5_000]):
+        part = votes.first(4_000)
+        sigma = 0.02 * votes.votes.n_teachers if votes.task == "Glyph" else 0.16 * votes.votes.n_teachers
+        right = chance_right(GNMax(sigma=sigma), part)
+        price = rdp_gnmax_exact(part.votes.counts, sigma=sigma, orders=10.0)[:, 0]
+        quarter = np.argsort(np.argsort(price, kind="stable")) * 4 // len(price)
+        by = [float(right[quarter == i].mean()) for i in range(4)]
+        share = [float(price[quarter == i].sum() / price.sum()) for i in range(4)]
+        rows.append({"votes": votes.about(), "right": by, "share": share, "rank": spearmanr(price, right).statistic})
+    return rows
+
+
+CLAIMS = {
+    "lnmax": lnmax_against_gnmax,
+    "confident": confident_against_gnmax,
+    "interactive": interactive_against_confident,
+    "teachers": more_teachers,
+    "corollary": corollary,
+    "composition": composition,
+    "checks": checks,
+    "synergy": synergy,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The paper's claims against votes")
+    parser.add_argument("--votes", type=Path, help="folder of vote files")
+    parser.add_argument("--only", choices=list(CLAIMS), help="compute one claim's numbers and keep the others")
+    parser.add_argument("--draw", action="store_true", help="no votes: the page from the JSON")
+    given = parser.parse_args()
+    file = OUT / "claims.json"
+    results = json.loads(file.read_text()) if (given.draw or given.only) and file.is_file() else {}
+    if not given.draw:
+        if given.votes is None:
+            parser.error("Expected --votes FOLDER (or --draw), got neither.")
+        sets = glyph_sets(given.votes), mnist_sets(given.votes)
+        for name in [given.only] if given.only else CLAIMS:
+            start = time.monotonic()
+            results[name] = tidy(CLAIMS[name](*sets))
+            print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+            file.write_text(json.dumps(results) + "\n")
+    (OUT / "claims.md").write_text(page(results))
+    print(page(results))
+
+
+def page(results):
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,7 @@ OUT = Path(__file__).parents[1] / "docs" / "results"
 DRAWS = 8  # of the noise, to say how often an answer is right
 FEW: Array = np.geomspace(1.5, 400.0, 36)  # orders of the exact accountant here
 WIDE: Array = np.geomspace(1.5, 4000.0, 120)  # of everything else
+QUERIES = 4_000  # as in the paper's figure of noise scales
 DELTA = {"Glyph": 1e-8, "MNIST": 1e-5}
 
 
@@ -65,6 +66,12 @@ class VoteSet:
     def first(self, n_queries: int) -> VoteSet:
         part = {"votes": self.votes[:n_queries], "labels": self.labels[:n_queries]}
         return replace(self, **part)
+
+    def spread(self, n_queries: int) -> VoteSet:
+        """So many of the queries, at equal distances."""
+        some = np.linspace(0, len(self.votes) - 1, min(n_queries, len(self.votes))).round().astype(int)
+        votes = Votes(self.votes.counts[some], n_teachers=self.votes.n_teachers)
+        return replace(self, votes=votes, labels=self.labels[some])
 
 
 @cache
@@ -132,10 +139,10 @@ def confident(n_teachers: int, *, threshold: float = 0.7) -> ConfidentGNMax:
 
 
 def at_accuracy(rows: list[dict[str, float]], key: str, target: float) -> float:
-    """Epsilon where the accuracy is the target: between two noise scales, straight in log epsilon; nan if never."""
+    """The least epsilon with at least this accuracy: between two noise scales, straight in log epsilon; nan if none."""
     ascending = sorted((row["accuracy"], row[key]) for row in rows)
     accuracy, value = np.array(ascending).T
-    value = np.maximum.accumulate(value)  # more accuracy for less epsilon would be the draw's luck
+    value = np.minimum.accumulate(value[::-1])[::-1]  # bounds that look at votes may fall as noise shrinks
     if not accuracy[0] <= target <= accuracy[-1]:
         return float("nan")
     return float(np.exp(np.interp(target, accuracy, np.log(value))))

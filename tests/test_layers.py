@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "budgets": GROUND | {"mechanisms", "accounting"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
-    "students": GROUND | {"datasets", "executors", "mechanisms", "accounting", "budgets", "labeller"},
+    "students": GROUND | {"datasets", "executors", "features", "mechanisms", "accounting", "budgets", "labeller"},
     "report": GROUND | {"mechanisms", "accounting"},
     "analysis": ANSWERS | {"accounting", "report"},
     "estimator": CHARGED | {"students"},

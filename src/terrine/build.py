@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
 from terrine.teachers.ensemble import Teacher
+
+if TYPE_CHECKING:
+    from terrine.features import Features
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
@@ -149,7 +153,8 @@ def estimator_of(name: str, options: dict[str, Any]) -> Any:
         raise InputError(f"Expected options of {kind}, got: {error}.") from None
 
 
-def student_of(settings: StudentConfig) -> Any:
+def student_of(settings: StudentConfig, *, features: Callable[[], Features] | None = None) -> Any:
+    """A student's settings; one on features asks for them."""
     from terrine import students
 
     try:
@@ -161,6 +166,11 @@ def student_of(settings: StudentConfig) -> Any:
                 return students.GANStudent(**settings.options)
             case "match":
                 return students.MatchStudent(**settings.options)
+            case "features":
+                assert features is not None
+                name = settings.estimator
+                estimator = None if name is None else estimator_of(name, settings.options)
+                return students.FeatureStudent(features=features(), estimator=estimator)
             case _:
                 name = settings.estimator or _ESTIMATORS["forest"]
                 return students.SupervisedStudent(estimator=estimator_of(name, settings.options))

@@ -120,15 +120,17 @@ class PrivacyConfig(_Part):
 
 
 class StudentConfig(_Part):
-    kind: Literal["vat", "gan", "match", "supervised"] = "supervised"
-    estimator: str | None = None  # kind = "supervised": a dotted name; a random forest unless given
+    kind: Literal["vat", "gan", "match", "supervised", "features"] = "supervised"
+    estimator: str | None = None  # a dotted name; unless given, a random forest on rows, discriminants on features
     preset: Literal["small"] | None = None  # nets: a size for two cores
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _where_they_apply(self) -> Self:
-        if self.estimator is not None and self.kind != "supervised":
-            raise ValueError('Expected estimator with kind = "supervised" only')
+        if self.estimator is not None and self.kind not in ("supervised", "features"):
+            raise ValueError('Expected estimator with kind = "supervised" or "features" only')
+        if self.options and self.kind == "features" and self.estimator is None:
+            raise ValueError('Expected options of an estimator with kind = "features", got no estimator')
         if self.preset is not None and self.kind != "vat":
             raise ValueError('Expected preset with kind = "vat" only')
         return self
@@ -148,6 +150,8 @@ class RunConfig(_Part):
             raise ValueError('Expected a [features] table with teachers.kind = "centroid"')
         if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
             raise ValueError('Expected a [features] table of learned ones with privacy.ask = "representative"')
+        if self.student.kind == "features" and (self.features is None or self.features.kind != "learned"):
+            raise ValueError('Expected a [features] table of learned ones with student.kind = "features"')
         return self
 
 
@@ -190,6 +194,12 @@ class RemoteConfig(_Part):
     data: PublicDataConfig
     labels: LabelsConfig
     student: StudentConfig = StudentConfig()
+
+    @model_validator(mode="after")
+    def _no_features(self) -> Self:
+        if self.student.kind == "features":
+            raise ValueError('Expected another student.kind than "features" with labels from a service')
+        return self
 
 
 Settings = RunConfig | RemoteConfig

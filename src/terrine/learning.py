@@ -46,6 +46,10 @@ class Learning:
     def learns_from(self) -> PublicSide:
         raise NotImplementedError
 
+    def student(self) -> Any:
+        """What learns."""
+        return student_of(self.learner[0])
+
     @property
     def learner(self) -> tuple[StudentConfig, int]:
         """The student's settings, and the seed."""
@@ -64,7 +68,7 @@ class Learning:
             labels = np.full(len(self.learns_from.public), ABSTAIN, dtype=np.int64)
             labels[rows] = answers.labels
             student = fit_student(
-                student_of(settings),
+                self.student(),
                 self.learns_from.public,
                 replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
                 classes=self.learns_from.classes,

@@ -112,6 +112,9 @@ class Run(Learning):
     def learner(self) -> tuple[StudentConfig, int]:
         return self.config.student, self.config.seed
 
+    def student(self) -> Any:
+        return student_of(self.config.student, features=lambda: self._learned)
+
     @property
     def mechanism(self) -> Mechanism:
         return mechanism_of(self.config.privacy)
@@ -214,6 +217,8 @@ class Run(Learning):
     def ensemble(self) -> TeacherEnsemble:
         """The teachers that are kept, every file verified."""
         folder = self.folder / "teachers"
+        if not self.config.teachers.keep:
+            raise StoreError("Expected a run that keeps its teachers, got one with teachers.keep = false.")
         if not folder.is_dir():
             raise StoreError(f"Expected teachers in {folder}, got none; run: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
@@ -307,7 +312,7 @@ class Run(Learning):
 
         private = self.task.private
         learner = fit_student(
-            student_of(self.config.student),
+            self.student(),
             private.X,
             private.y,
             classes=self.task.classes,

@@ -136,7 +136,9 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     assert ledger.summary()["queries"] == 150
     assert told["guarantee"]["epsilon"] == ledger.budget.guarantee().epsilon
     assert 10 < answers.n_answered < 150
-    lines = [json.loads(line) for line in server.said.splitlines()]
+    said = server.said.splitlines()
+    assert "dashboard" in said[0]
+    lines = [json.loads(line) for line in said[1:]]
     asked = [line for line in lines if line.get("route") == "/v1/labels"]
     assert [line["rows"] for line in asked[:3]] == [64, 64, 22]
     assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}
@@ -215,6 +217,9 @@ def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path):
 
 
 def test_other_refusals(run_folder, tmp_path):
+    (tmp_path / "s.toml").write_text(SETTINGS.replace('kind = "lda"', 'kind = "lda"\nkeep = false'))
+    Run.create(tmp_path / "s.toml", tmp_path / "not kept")
+    assert "teachers.keep = false" in refused("serve", tmp_path / "not kept")
     assert "PostgreSQL" in refused("serve", run_folder, "--workers", "2")
     assert "run directory" in refused("serve", tmp_path)
     assert "key in use" in refused("keys", "revoke", run_folder, "nobody")

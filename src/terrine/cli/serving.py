@@ -71,6 +71,10 @@ def serve(
     if workers > 1:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="terrine-metrics-")
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
+    print(f"Ledger and teachers are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
+    if not any(key.revoked is None for key in _keys(folder, ledger).list()):
+        print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
+    sys.stdout.flush()
     config: dict[str, Any] = {
         "version": 1,
         "disable_existing_loggers": False,

@@ -139,6 +139,11 @@ class Features:
 
     def save(self, path: str | Path) -> None:
         """Keep them in one safetensors file, whole or not at all."""
+        data = self.dumps()
+        write_atomically(Path(path), lambda file: file.write(data))
+
+    def dumps(self) -> bytes:
+        """What `save` writes."""
         arrays = {"public": self.public, **self._arrays}
         tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # safetensors takes no other
         metadata = {
@@ -147,8 +152,7 @@ class Features:
             "row_shape": json.dumps(self.row_shape),
             "sha256": _digest(tensors),
         }
-        data = _safetensors().numpy.save(tensors, metadata)
-        write_atomically(Path(path), lambda file: file.write(data))
+        return bytes(_safetensors().numpy.save(tensors, metadata))
 
     @classmethod
     def load(cls, path: str | Path) -> Features:

@@ -6,13 +6,16 @@ from terrine.students.fitting import FittedStudent, Student, fit_student, load_s
 from terrine.students.gan import GANStudent
 from terrine.students.match import MatchStudent
 from terrine.students.nets import Distortion
+from terrine.students.on_features import FeatureStudent, FittedOnFeatures
 from terrine.students.supervised import FittedEstimator, SupervisedStudent
 from terrine.students.vat import VATStudent
 
 __all__ = [
     "Distortion",
+    "FeatureStudent",
     "FittedEstimator",
     "FittedNet",
+    "FittedOnFeatures",
     "FittedStudent",
     "GANStudent",
     "MatchStudent",

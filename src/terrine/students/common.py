@@ -138,9 +138,16 @@ class About:
 
 
 def write_student(
-    folder: str | Path, *, about: About, kind: str, file: str, model: bytes, card: Mapping[str, Any]
+    folder: str | Path,
+    *,
+    about: About,
+    kind: str,
+    file: str,
+    model: bytes,
+    card: Mapping[str, Any],
+    more: Mapping[str, bytes] | None = None,
 ) -> None:
-    """The model, its card for programs and for people, and last the sha256 of each."""
+    """The model, further files of it, its card for programs and for people, and last the sha256 of each."""
     if not isinstance(card, Mapping):
         _public(card)  # a secret is refused as one
         raise InputError(f"Expected the card as a dict, got {type(card).__name__}.")
@@ -161,6 +168,7 @@ def write_student(
         "guarantee": _public(card),
     }
     files = {
+        **(more or {}),
         file: model,
         CARD: (json.dumps(facts, indent=2, allow_nan=False) + "\n").encode(),
         PAGE: _page(facts).encode(),

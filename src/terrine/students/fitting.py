@@ -11,18 +11,19 @@ from terrine import _validate
 from terrine.datasets import PublicData
 from terrine.errors import DataError, InputError, StoreError
 from terrine.mechanisms import Answers
-from terrine.students import fitted, supervised
+from terrine.students import fitted, on_features, supervised
 from terrine.students.common import lessons, read_student
 from terrine.students.doubt import Train
 from terrine.students.fitted import FittedNet, fit_net
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.match import MatchStudent, train_match
 from terrine.students.nets import Progress
+from terrine.students.on_features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 from terrine.students.vat import VATStudent, train_vat
 
-Student = SupervisedStudent | VATStudent | GANStudent | MatchStudent
-FittedStudent = FittedEstimator | FittedNet
+Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
+FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
 
 
 def fit_student(
@@ -50,8 +51,12 @@ def fit_student(
     given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
     train: Train
     match student:
-        case SupervisedStudent():
-            result = fit_estimator(student, given, seed=seed)
+        case SupervisedStudent() | FeatureStudent():
+            result = (
+                fit_estimator(student, given, seed=seed)
+                if isinstance(student, SupervisedStudent)
+                else fit_on_features(student, given, seed=seed)
+            )
             if progress is not None:
                 progress(1.0)
             return result
@@ -77,4 +82,6 @@ def load_student(folder: str | Path) -> FittedStudent:
             return FittedNet.restore(about, model)
         case supervised.KIND:
             return FittedEstimator.restore(about, model)
+        case on_features.KIND:
+            return FittedOnFeatures.restore(about, model, Path(folder))
     raise StoreError(f"Expected a student that is a net or an estimator, got {card['model']['kind']!r}.")

@@ -85,9 +85,12 @@ class FittedEstimator:
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
         """Write the estimator and its model card; ``card`` is the guarantee, as a dict of public values."""
+        write_student(folder, about=self.about, kind=KIND, file=FILE, model=self.dumps(), card=card)
+
+    def dumps(self) -> bytes:
         model = bytes(_skops().dumps(self.model))
         _trusted(model)  # refuses now what could not be loaded later
-        write_student(folder, about=self.about, kind=KIND, file=FILE, model=model, card=card)
+        return model
 
     @classmethod
     def restore(cls, about: About, model: bytes) -> FittedEstimator:

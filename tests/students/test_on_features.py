@@ -1,0 +1,118 @@
+"""A student on features: few answers are enough, and it is kept with its features."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+from sklearn.linear_model import LogisticRegression
+
+from terrine.errors import InputError, StoreError
+from terrine.features import FeatureRecipe, fit_features, representative_rows
+from terrine.run import Run
+from terrine.students import FeatureStudent, SupervisedStudent, fit_student, load_student
+
+RECIPE = FeatureRecipe(encoder=False, dimensions=4, neighbours=15)
+CLASSES = ("upper", "lower")
+
+
+@pytest.fixture(scope="module")
+def moons():
+    X, y = make_moons(1400, noise=0.06, random_state=0)
+    return X[:700], y[:700], X[700:], y[700:]
+
+
+@pytest.fixture(scope="module")
+def features(moons):
+    return fit_features(moons[0], recipe=RECIPE, seed=0)
+
+
+def answers_on(rows, y):
+    labels = np.full(len(y), -1)
+    labels[rows] = y[rows]
+    return labels
+
+
+def test_six_answers_are_enough_on_features_and_not_on_rows(moons, features):
+    X, y, test_X, test_y = moons
+    answers = answers_on(representative_rows(features, 6, seed=0), y)
+    student = fit_student(FeatureStudent(features=features), X, answers, classes=CLASSES, seed=0)
+    plain = fit_student(SupervisedStudent(estimator=LogisticRegression()), X, answers, classes=CLASSES, seed=0)
+    assert (student.predict(test_X) == test_y).mean() > 0.99
+    assert (plain.predict(test_X) == test_y).mean() < 0.95
+    assert student.classes == CLASSES
+    assert student.about.row_shape == (2,)
+    assert (student.about.n_public, student.about.n_answered) == (700, 6)
+    proba = student.predict_proba(test_X)
+    np.testing.assert_array_equal(proba.argmax(axis=1), student.predict(test_X))
+
+
+def test_it_is_kept_with_its_features(moons, features, tmp_path):
+    X, y, test_X, _ = moons
+    answers = answers_on(np.arange(20), y)
+    student = fit_student(FeatureStudent(features=features), X, answers, classes=CLASSES, seed=0)
+    student.save(tmp_path / "s", card={"epsilon": 0.2})
+    again = load_student(tmp_path / "s")
+    np.testing.assert_array_equal(again.predict_proba(test_X), student.predict_proba(test_X))
+    card = json.loads((tmp_path / "s" / "model_card.json").read_text())
+    assert card["training"]["settings"]["student"] == "FeatureStudent"
+    assert card["guarantee"] == {"epsilon": 0.2}
+    with pytest.raises(InputError, match=r"shape \(2,\), got \(3,\)"):
+        again.predict(np.zeros((2, 3)))
+    path = tmp_path / "s" / "features.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(StoreError, match=r"features.safetensors as it was saved"):
+        load_student(tmp_path / "s")
+
+
+def test_refusals(moons, features):
+    with pytest.raises(InputError, match="features, as fit_features"):
+        FeatureStudent(features=moons[0])
+    with pytest.raises(InputError, match="scikit-learn classifier"):
+        FeatureStudent(features=features, estimator=3)
+    with pytest.raises(InputError, match=r"shape \(2,\), as the features', got \(3,\)"):
+        fit_student(FeatureStudent(features=features), np.zeros((9, 3)), np.arange(9) % 2, classes=CLASSES, seed=0)
+
+
+SETTINGS = """
+[data]
+name = "blobs"
+options = {n_private = 3000, n_public = 500, n_test = 300}
+[features]
+options = {encoder = false, dimensions = 4, neighbours = 15}
+[teachers]
+number = 100
+kind = "centroid"
+executor = "serial"
+[privacy]
+mechanism = "gnmax"
+sigma = 10
+queries = 12
+ask = "representative"
+delta = 1e-5
+[student]
+kind = "features"
+"""
+
+
+def test_a_run_with_a_student_on_features(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text(SETTINGS)
+    run = Run.create(path, tmp_path / "run")
+    run.teach()
+    run.vote()
+    run.label()
+    facts = run.learn()
+    assert facts["kind"] == "features"
+    assert facts["accuracy"] > 0.95
+    assert load_student(tmp_path / "run" / "student").about.n_answered == 12
+    again = Run(tmp_path / "run").learn()
+    assert again == facts
+    path.write_text(SETTINGS.replace("[features]\noptions = {encoder = false, dimensions = 4, neighbours = 15}", ""))
+    with pytest.raises(InputError, match="features"):
+        Run.create(path, tmp_path / "other")
+    path.write_text(SETTINGS + "options = {solver = 'svd'}\n")
+    with pytest.raises(InputError, match="got no estimator"):
+        Run.create(path, tmp_path / "other")

@@ -43,6 +43,8 @@ class FeatureRecipe:
         stroke: chance of a thinner stroke, and of a thicker one.
         views: the encoder's features are averaged over so many fixed views (1: the image itself).
         whiten: rounds of making neighbours differ alike in every direction, of an encoder's features.
+        whiten_rows: so many of the rows are looked at for that: among far more of them a row's neighbours would be its
+            own doubles, and what they differ in says little of what others of its class do.
         standardise: plain features to mean 0 and deviation 1; False where they are on one scale already.
         neighbours: of a row in the graph.
         dimensions: of the spectral map; None leaves it out: features are the encoder's, whitened.
@@ -65,6 +67,7 @@ class FeatureRecipe:
     stroke: float = 0.15
     views: int = 8
     whiten: int = 3
+    whiten_rows: int = 12_000
     standardise: bool = True
     neighbours: int = 30
     dimensions: int | None = 40
@@ -77,7 +80,8 @@ class FeatureRecipe:
                 raise InputError(f"Expected {name} to be True or False, got {name}={getattr(self, name)!r}.")
         for name in ("width", "steps", "views", "neighbours", "nearest"):
             _validate.integer(name, getattr(self, name), at_least=1)
-        _validate.integer("batch", self.batch, at_least=2)
+        for name in ("batch", "whiten_rows"):
+            _validate.integer(name, getattr(self, name), at_least=2)
         _validate.integer("whiten", self.whiten, at_least=0)
         if self.dimensions is not None:
             _validate.integer("dimensions", self.dimensions, at_least=1)
@@ -232,7 +236,8 @@ def fit_features(
     blocks = range(0, len(rows), _BLOCK)
     seen = np.concatenate([_seen(rows[start : start + _BLOCK], arrays, recipe, where) for start in blocks])
     if recipe.encoder:
-        arrays["centre"], arrays["matrix"] = spectral.whitening(seen, rounds=recipe.whiten, device=where)
+        some = seen[np.linspace(0, len(seen) - 1, min(len(seen), recipe.whiten_rows)).astype(np.int64)]
+        arrays["centre"], arrays["matrix"] = spectral.whitening(some, rounds=recipe.whiten, device=where)
     known = _whitened(seen, arrays)
     tell(0.95)
     if recipe.dimensions is None:

@@ -1,0 +1,99 @@
+"""Pages under docs/results say what their JSON says: tables are rendered again from it, and figures are there."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from terrine.accounting.curves import round_up
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+PAGES = sorted(RESULTS.glob("*.md"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scripts() -> Iterator[None]:
+    """Scripts import each other by name, as when they are run."""
+    sys.path.insert(0, str(ROOT / "experiments"))
+    yield
+    sys.path.remove(str(ROOT / "experiments"))
+
+
+def script(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def stored(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def said(name: str) -> str:
+    return (RESULTS / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("figures_page", "figures"), ("claims_page", "claims"), ("scaling", "scaling")]
+)
+def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:
+    assert script(module).page(stored(name)) == said(name), f"run: python experiments/{name}.py --draw"
+
+
+def test_the_page_of_table_2() -> None:
+    table2 = script("table2")
+    results = stored("table2")
+    assert table2.page(results, table2.tables(results)) == said("table2")
+
+
+def test_the_page_of_the_tested_route() -> None:
+    results = stored("tested_route")
+    assert script("tested_route").page(results["cells"], results["simulated"]) == said("tested_route")
+
+
+def test_the_tables_of_adult_students() -> None:
+    results = stored("adult_students")
+    for table in script("adult_students").tables(results["settings"], results["tuning"]):
+        assert table in said("adult_students")
+
+
+def test_the_numbers_of_the_accounting_table() -> None:
+    for name, row in stored("accounting").items():
+        (line,) = [line for line in said("accounting").splitlines() if line.startswith(f"| {name} |")]
+        epsilons = [round_up(value, 4) for key, value in row.items() if key not in ("answers", "delta")]
+        assert re.findall(r"\d+\.\d{4}(?= \|)", line) == epsilons
+
+
+def test_the_numbers_of_the_coverage_table() -> None:
+    ways = script("coverage").WAYS
+    for way, row in stored("coverage").items():
+        (line,) = [line for line in said("coverage").splitlines() if line.startswith(f"| {ways[way]} |")]
+        assert f"| {row['true_cost']:.4f} | {row['below']:,} of {row['draws']:,} | {row['share_below']:.2%} |" in line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_pictures_are_there_in_both_formats(page: Path) -> None:
+    for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()):
+        assert (RESULTS / picture).is_file()
+        assert (RESULTS / picture).with_suffix(".svg").is_file()
+
+
+def test_every_picture_and_every_json_is_used() -> None:
+    pages = "".join(page.read_text() for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+    for picture in RESULTS.glob("*.png"):
+        assert picture.name in pages
+    for file in RESULTS.glob("*.json"):
+        assert (RESULTS / f"{file.stem}.md").is_file() or file.stem in pages
+
+
+def test_no_page_holds_what_is_not_a_number() -> None:
+    for page in PAGES:
+        for line in page.read_text().splitlines():
+            assert not (line.startswith("|") and re.search(r"\b(nan|inf|None)\b", line)), f"{page.name}: {line}"

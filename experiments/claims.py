@@ -1,6 +1,6 @@
 """The paper's claims, each held against numbers from votes: confirmed, refuted, or it depends. Nothing is trained.
 
-Run: python experiments/claims.py --votes FOLDER   (FOLDER as in figures.py; some ten minutes on one core)
+Run: python experiments/claims.py --votes FOLDER   (FOLDER as in figures.py, after it; some ten minutes)
      python experiments/claims.py --draw           (the page again, from the JSON)
 Writes docs/results/claims.md and .json. Noise scales and thresholds are the best of a grid for each mechanism and each
 accountant, chosen with the votes in view, which are of public data.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from claims_page import page
 from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import spearmanr
@@ -31,9 +31,7 @@ from votesets import (
     chance_right,
     confident,
     epsilon,
-    files_table,
     glyph_sets,
-    markdown,
     mnist_sets,
     paper_mnist,
     pr_answered,
@@ -52,20 +50,47 @@ from terrine import (
     worst_case_cost,
 )
 from terrine.accounting.argmax import rdp_argmax, rdp_check
-from terrine.accounting.curves import ORDERS, epsilons_at, round_up
+from terrine.accounting.curves import ORDERS, epsilons_at
 from terrine.accounting.exact import rdp_check_exact, rdp_gnmax_exact
 from terrine.accounting.theorems import log_q_gaussian, log_q_laplace, rdp_gnmax, rdp_threshold
 
 GRID: Array = np.geomspace(1.5, 1500.0, 48)
-SAMPLE = 1_500  # queries that parameters are chosen on
-SHORTLIST = 6  # mechanisms whose exact cost is computed
+SAMPLE = 1_000  # queries that parameters are chosen on
+SHORTLIST = 4  # mechanisms whose exact cost is computed
 ACCOUNTANTS = ("paper", "exact", "worst")
+# Noise and gap of three separated counts
+SEPARATED = [
+    (1, 8), (1, 20), (2, 16), (2, 100), (4, 32), (4, 400), (10, 80), (10, 400), (40, 160), (40, 480), (100, 400),
+    (100, 1200),
+]  # fmt: skip
 
 
 def rdp_laplace(*, scale: float, orders: Array) -> Array:
     """Two counts with Laplace noise, one vote each: Mironov (2017), Table II, twice."""
     a, b = orders / (2 * orders - 1), (orders - 1) / (2 * orders - 1)
     return 2 * np.logaddexp(np.log(a) + (orders - 1) / scale, np.log(b) - orders / scale) / (orders - 1)
+
+
+def tails(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> dict[str, float]:
+    """How often the plurality loses to one class that is four noise scales behind."""
+    q = {"gnmax": log_q_gaussian([[400, 0]], sigma=100), "lnmax": log_q_laplace([[400, 0]], scale=100)}
+    return {name: math.exp(value[0]) for name, value in q.items()}
+
+
+def quartered(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
+    """LNMax against Confident-GNMax, the last points of figures_progress."""
+    panels = json.loads((OUT / "figures.json").read_text())["progress"]
+    return [
+        {
+            "votes": panel["votes"],
+            "answers": panel["answers"][-1],
+            "lnmax": panel["lnmax"]["epsilon"][-1],
+            **{key: panel["gnmax"][key][-1] for key in ("epsilon", "exact", "worst")},
+            "lnmax_accuracy": panel["lnmax"]["accuracy"][-1],
+            "accuracy": panel["gnmax"]["accuracy"][-1],
+        }
+        for panel in panels
+    ]
 
 
 def lnmax_against_gnmax(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
@@ -117,13 +142,13 @@ class Search:
     """All Confident-GNMax of a grid (and GNMax, which has no check) on one vote set, by three accountants.
 
     Args:
-        student: (n_queries, n_classes) public probabilities; the check then looks at what the student lacks.
+        student: (SAMPLE, n_classes) public probabilities; the check then looks at what the student lacks.
     """
 
     def __init__(self, votes: VoteSet, *, exact: bool = True, student: Array | None = None) -> None:
         self.votes, self.m, self.available = votes, votes.votes.n_teachers, len(votes.votes)
-        self.part, self.exact = votes.first(SAMPLE), exact
-        self.student = None if student is None else student[:SAMPLE]
+        self.part, self.exact = votes.spread(SAMPLE), exact
+        self.student = student
         counts = self.part.votes.counts
         self.score = counts.max(axis=1) if student is None else (counts - self.m * self.student).max(axis=1)
         self.sigmas = self.m * np.geomspace(0.008, 0.6, 14)
@@ -213,12 +238,15 @@ def answers_of(n_answers: int, accuracy: float) -> Callable[[Array, Array], tupl
     return wanted
 
 
+def found(best: Found | None) -> dict[str, Any] | None:
+    return None if best is None else vars(best)
+
+
 def both_routes(search: Search, wanted: Any) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for accountant in ACCOUNTANTS if search.exact else ("paper", "worst"):
         for name, check in (("gnmax", False), ("confident", True)):
-            found = search.best(accountant, wanted, check=check)
-            result[f"{name}_{accountant}"] = None if found is None else vars(found)
+            result[f"{name}_{accountant}"] = found(search.best(accountant, wanted, check=check))
     return result
 
 
@@ -232,10 +260,10 @@ def confident_against_gnmax(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]
         (glyph[max(glyph)], 4_000),
     ):
         search = Search(votes)
-        plurality = votes.about()["plurality"]
-        for accuracy in (plurality - 0.01, plurality + min(0.03, 0.5 * (1 - plurality))):
-            found = both_routes(search, answers_of(n_answers, accuracy))
-            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **found})
+        plurality = search.part.about()["plurality"]
+        for accuracy in (plurality - 0.01, plurality + min(0.03, 0.25 * (1 - plurality))):
+            routes = both_routes(search, answers_of(n_answers, accuracy))
+            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **routes})
     return rows
 
 
@@ -243,66 +271,74 @@ def more_teachers(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[
     """The least epsilon for as many answers that are right as often, by number of teachers."""
     rows = []
     for sets, n_answers in ((mnist, 1_000), (glyph, 4_000)):
-        accuracy = round(min(votes.about()["plurality"] for votes in sets.values()) - 0.005, 3)
+        accuracy = round(min(votes.spread(SAMPLE).about()["plurality"] for votes in sets.values()) - 0.005, 3)
         for votes in sets.values():
-            found = both_routes(Search(votes, exact=False), answers_of(n_answers, accuracy))
-            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **found})
+            routes = both_routes(Search(votes, exact=False), answers_of(n_answers, accuracy))
+            rows.append({"votes": votes.about(), "answers": n_answers, "accuracy": accuracy, **routes})
     return rows
 
 
 def interactive_against_confident(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
     """The least epsilon for half of the labels that the teachers could put right of a simulated student's."""
-    rows = []
-    cases = [(mnist[5_000], paper_mnist().votes, "the paper's 250 teachers")]
     largest = glyph[max(glyph)]
     if len(glyph) > 1:
         weaker = glyph[min(glyph)]
-        cases.append((largest, weaker.votes, f"the {weaker.votes.n_teachers:,} teachers of `{weaker.file}`"))
+        who = f"{weaker.votes.n_teachers:,} other teachers (`{weaker.file}`)"
+        weak = weaker.spread(SAMPLE).votes
     else:
-        few = 5
-        rng = np.random.default_rng(0)
-        drawn = rng.multivariate_hypergeometric(largest.votes.counts[0], few, size=1)
-        drawn = np.concatenate([rng.multivariate_hypergeometric(row, few, size=1) for row in largest.votes.counts])
-        cases.append((largest, Votes(drawn, n_teachers=few), f"{few} of the same teachers, drawn anew for every query"))
-    for votes, weak, who in cases:
-        proba = weak.counts / weak.n_teachers
-        known = weak.counts.argmax(axis=1) == votes.labels
-        gain = (votes.votes.counts.argmax(axis=1) == votes.labels).mean() - known.mean()
-        row = {"votes": votes.about(), "student": who, "student_accuracy": known.mean(), "gain": gain / 2 * len(known)}
+        few, rng = 5, np.random.default_rng(0)
+        who = f"{few} of the same teachers, drawn anew for every query"
+        counts = largest.spread(SAMPLE).votes.counts
+        weak = Votes([rng.multivariate_hypergeometric(row, few) for row in counts], n_teachers=few)
+    rows = []
+    for votes, student, name in (
+        (mnist[5_000], paper_mnist().spread(SAMPLE).votes, "the paper's 250 teachers"),
+        (largest, weak, who),
+    ):
+        part = votes.spread(SAMPLE)
+        known = student.counts.argmax(axis=1) == part.labels
+        gain = 0.5 * ((part.votes.counts.argmax(axis=1) == part.labels).mean() - known.mean())  # a query
 
         def wanted(
-            pr: Array, right: Array, known: Any = known, gain: float = gain, n: int = len(known)
+            pr: Array, right: Array, known: Any = known, target: float = gain * len(votes.votes)
         ) -> tuple[float, float]:
-            each = float((pr * (right - known[: len(pr)])).mean())
-            return (gain / 2 * n / each if each > 0 else math.nan), float(pr @ right / pr.sum())
+            each = float((pr * (right - known)).mean())
+            return (target / each if each > 0 else math.nan), float(pr @ right / pr.sum())
 
-        for name, search in (("confident", Search(votes)), ("interactive", Search(votes, student=proba))):
-            for accountant in ACCOUNTANTS:
-                found = search.best(accountant, wanted, check=True)
-                row[f"{name}_{accountant}"] = None if found is None else vars(found)
-        rows.append(row)
+        plain = Search(votes)
+        row = {
+            "votes": votes.about(),
+            "student": name,
+            "student_accuracy": known.mean(),
+            "gain": gain * len(votes.votes),
+        }
+        row |= {f"confident_{kind}": found(plain.best(kind, wanted, check=True)) for kind in ACCOUNTANTS}
+        shares = student.counts / student.n_teachers
+        sure = np.eye(shares.shape[1])[student.counts.argmax(axis=1)]
+        for opinion, proba in (("plurality", sure), ("vote shares", shares)):
+            search = Search(votes, student=proba)
+            ours = {f"interactive_{kind}": found(search.best(kind, wanted, check=True)) for kind in ACCOUNTANTS}
+            rows.append({**row, "opinion": opinion, **ours})
     return rows
 
 
 def corollary(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
     """exp(-2λ/σ²)/λ at λ = gap/4, for three counts that are a gap apart."""
     rows = []
-    for sigma in (10.0, 40.0, 100.0, 400.0):
-        for gap in (sigma * np.array([2, 4, 6, 8, 12])).astype(int):
-            order = gap / 4
-            counts = np.array([[2 * gap, gap, *([0] * 8)]])
-            rows.append(
-                {
-                    "sigma": sigma,
-                    "gap": int(gap),
-                    "order": order,
-                    "printed": math.exp(-2 * order / sigma**2) / order,
-                    "derived": math.exp(-(3 * order + 1) / sigma**2) / (order - 1),
-                    "theorem": float(rdp_gnmax(log_q_gaussian(counts, sigma=sigma), sigma=sigma, orders=order)[0, 0]),
-                    "exact": float(rdp_gnmax_exact(counts, sigma=sigma, orders=order)[0, 0]),
-                    "worst": float(rdp_argmax(sigma=sigma, orders=order)[0]),
-                }
-            )
+    for sigma, gap in SEPARATED:
+        order = gap / 4
+        counts = np.array([[2 * gap, gap, *([0] * 8)]])
+        rows.append(
+            {
+                "sigma": sigma,
+                "gap": gap,
+                "order": order,
+                "printed": math.exp(-2 * order / sigma**2) / order,
+                "theorem": float(rdp_gnmax(log_q_gaussian(counts, sigma=sigma), sigma=sigma, orders=order)[0, 0]),
+                "exact": float(rdp_gnmax_exact(counts, sigma=sigma, orders=order)[0, 0]),
+                "worst": float(rdp_argmax(sigma=sigma, orders=order)[0]),
+            }
+        )
     return rows
 
 
@@ -408,6 +444,8 @@ def synergy(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[s
 
 CLAIMS = {
     "lnmax": lnmax_against_gnmax,
+    "tails": tails,
+    "quartered": quartered,
     "confident": confident_against_gnmax,
     "interactive": interactive_against_confident,
     "teachers": more_teachers,
@@ -437,10 +475,6 @@ def main() -> None:
             file.write_text(json.dumps(results) + "\n")
     (OUT / "claims.md").write_text(page(results))
     print(page(results))
-
-
-def page(results):
-    return ""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The paper's figures again, from votes: ours on Glyph and MNIST (both public), and the paper's own on MNIST.
 
-Run: python experiments/figures.py --votes FOLDER            (all; some five minutes on one core)
+Run: python experiments/figures.py --votes FOLDER            (all; three minutes on one core)
      python experiments/figures.py --votes FOLDER --only noise
      python experiments/figures.py --draw                    (page and pictures again, from the JSON)
-FOLDER has votes_glyph_<teachers>.npz (counts, labels) and mnist_votes.npz (votes_features_<teachers>, on the first 9,000
-test images); whatever of these is there is used. The paper's votes and MNIST's labels are under $TERRINE_DATA.
+FOLDER has votes_glyph_<teachers>.npz (counts, labels) and mnist_votes.npz (votes_features_<teachers>, on the first
+9,000 test images); whatever of these is there is used. The paper's votes and MNIST's labels are under $TERRINE_DATA.
 Writes docs/results/figures.md and .json, and a picture figures_<name>.png and .svg for each of FIGURES.
 """
 
@@ -17,42 +17,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.ticker import PercentFormatter
+from figures_page import DRAWN, page
 from votesets import (
-    BLUE,
-    DELTA,
     FEW,
-    GREY,
-    ORANGE,
     OUT,
-    RED,
+    QUERIES,
     WIDE,
     Array,
     VoteSet,
-    at_accuracy,
-    canvas,
     chance_right,
     confident,
     epsilon,
-    files_table,
     glyph_sets,
-    markdown,
     mnist_sets,
     paper_mnist,
     pr_answered,
-    save,
     tidy,
 )
 
 from terrine import ConfidentGNMax, GNMax, LNMax, worst_case_cost
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import cost, expected_cost, running_cost
-from terrine.accounting.curves import epsilons_at, round_up
+from terrine.accounting.curves import epsilons_at
 from terrine.accounting.exact import rdp_gnmax_exact
 from terrine.accounting.theorems import log_q_gaussian, rdp_gnmax
-
-QUERIES = 4_000  # as in the paper's figure of noise scales
 
 
 def favourable(votes: VoteSet) -> LNMax:
@@ -119,7 +107,7 @@ def progress(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[
     return panels
 
 
-def tradeoff(votes: VoteSet, shares: Array, *, exact: bool) -> dict[str, list[dict[str, float]]]:
+def tradeoff(votes: VoteSet, shares: Array, *, exact: bool) -> dict[str, Any]:
     """LNMax and GNMax on the first queries, over noise scales (as shares of the teachers)."""
     part = votes.first(QUERIES)
     rows: dict[str, list[dict[str, float]]] = {"lnmax": [], "gnmax": []}
@@ -135,24 +123,23 @@ def tradeoff(votes: VoteSet, shares: Array, *, exact: bool) -> dict[str, list[di
             if exact and name == "gnmax":
                 row["exact"] = epsilon(cost(mechanism, part.votes, orders=FEW), delta=part.delta)
             rows[name].append(row)
-    return rows
+    plurality = (part.votes.counts.argmax(axis=1) == part.labels).mean()
+    return {"votes": votes.about(), "plurality": plurality, **rows}
 
 
 def noise(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
     """Utility against privacy over noise scales; the paper has 1,000 teachers there."""
     near = glyph[min(glyph, key=lambda n: abs(np.log(n / 1_000)))]
     return [
-        {"votes": near.about(), **tradeoff(near, np.geomspace(0.005, 0.12, 10), exact=True)},
-        {"votes": paper_mnist().about(), **tradeoff(paper_mnist(), np.geomspace(0.04, 0.8, 10), exact=True)},
+        tradeoff(near, np.geomspace(0.005, 0.12, 10), exact=True),
+        tradeoff(paper_mnist(), np.geomspace(0.04, 0.5, 10), exact=True),
     ]
 
 
 def teachers(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str, Any]]:
     """GNMax over noise scales, by number of teachers."""
     return [
-        {"votes": votes.about(), "gnmax": tradeoff(votes, np.geomspace(0.003, 0.6, 14), exact=False)["gnmax"]}
-        for sets in (glyph, mnist)
-        for votes in sets.values()
+        tradeoff(votes, np.geomspace(0.003, 0.6, 14), exact=False) for sets in (glyph, mnist) for votes in sets.values()
     ]
 
 
@@ -243,139 +230,6 @@ def selection(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> dict[str,
 
 
 FIGURES = {"progress": progress, "noise": noise, "teachers": teachers, "check": check, "selection": selection}
-
-
-def draw_progress(panels: list[dict[str, Any]]) -> None:
-    figure, axes = canvas(2, 3, size=(11, 6.4))
-    for (left, middle, right), panel in zip(axes, panels, strict=True):
-        plain, gauss, x = panel["lnmax"], panel["gnmax"], panel["answers"]
-        left.plot(x, plain["accuracy"], color=GREY, lw=2, label=f"LNMax, scale {panel['lnmax_scale']:.0f}")
-        left.plot(x, gauss["accuracy"], color=ORANGE, lw=2, label="Confident-GNMax")
-        left.set(ylabel="answers that are right", title=panel["votes"]["name"])
-        left.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        middle.plot(x, plain["epsilon"], color=GREY, lw=2, label="LNMax, 2017 bound")
-        for key, colour, label in (
-            ("worst", BLUE, "Confident, worst case"),
-            ("epsilon", ORANGE, "Confident, paper's"),
-            ("exact", RED, "Confident, exact"),
-        ):
-            middle.plot(x, gauss[key], color=colour, lw=2, label=label)
-        middle.set(ylabel=f"ε at δ = {DELTA[panel['votes']['name'].split(',')[0]]:g}", ylim=(0, None))
-        places = np.arange(10) * 0.1 + 0.05
-        right.bar(places - 0.02, plain["consensus"], width=0.04, color=GREY, label="LNMax")
-        right.bar(places + 0.02, gauss["consensus"], width=0.04, color=ORANGE, label="Confident-GNMax")
-        right.set(xlabel="teachers behind the top class", ylabel="share of the answers")
-        for each in (left, middle):
-            each.set(xlabel="answers", xlim=(0, None))
-        for each, place in ((left, "best"), (middle, "upper left"), (right, "upper left")):
-            each.legend(frameon=False, fontsize=8, loc=place)
-    save(figure, "figures_progress")
-
-
-def draw_noise(panels: list[dict[str, Any]]) -> None:
-    figure, axes = canvas(1, 2, size=(11, 4.3))
-    for each, panel in zip(axes[0], panels, strict=True):
-        for mechanism, key, colour, style, label in (
-            ("lnmax", "worst", GREY, "--", "LNMax, worst case"),
-            ("lnmax", "epsilon", GREY, "-", "LNMax, 2017 bound"),
-            ("gnmax", "worst", BLUE, "--", "GNMax, worst case (publishable)"),
-            ("gnmax", "epsilon", ORANGE, "-", "GNMax, paper's bound"),
-            ("gnmax", "exact", RED, "-", "GNMax, exact"),
-        ):
-            rows = panel[mechanism]
-            x, y = [row[key] for row in rows], [row["accuracy"] for row in rows]
-            each.plot(x, y, color=colour, ls=style, marker="o", ms=4, lw=1.8, label=label)
-        each.axhline(panel["votes"]["plurality"], color="#5b6672", lw=1, ls=":")
-        each.set(xscale="log", xlabel=f"ε of {QUERIES:,} answers", ylabel="answers that are right")
-        each.set_title(f"{panel['votes']['name']} (dots: plurality without noise)", fontsize=11)
-        each.xaxis.set_major_formatter("{x:g}")
-        each.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes[0][1].legend(frameon=False, fontsize=8, loc="lower right")
-    save(figure, "figures_noise")
-
-
-def draw_teachers(ensembles: list[dict[str, Any]]) -> None:
-    tasks = {task: [e for e in ensembles if e["votes"]["name"].startswith(task)] for task in DELTA}
-    figure, axes = canvas(2, 2, size=(11, 7.6))
-    for row, (task, found) in zip(axes, tasks.items(), strict=True):
-        shades = colormaps["viridis"](np.linspace(0.85, 0.05, len(found))) if len(found) > 1 else [BLUE]
-        for each, key, title in zip(
-            row, ("epsilon", "worst"), ("paper's bound", "worst case (publishable)"), strict=True
-        ):
-            for ensemble, shade in zip(found, shades, strict=True):
-                x = [point[key] for point in ensemble["gnmax"]]
-                y = [point["accuracy"] for point in ensemble["gnmax"]]
-                label = f"{ensemble['votes']['teachers']:,} teachers"
-                each.plot(x, y, color=shade, marker="o", ms=3.5, lw=1.8, label=label)
-            each.set(xscale="log", xlabel=f"ε of {QUERIES:,} answers", ylabel="answers that are right")
-            each.set_title(f"{task}, GNMax, {title}", fontsize=11)
-            each.xaxis.set_major_formatter("{x:g}")
-            each.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        row[0].legend(frameon=False, fontsize=8, loc="lower right")
-    save(figure, "figures_teachers")
-
-
-def draw_check(panels: list[dict[str, Any]]) -> None:
-    figure, axes = canvas(1, 2, size=(11, 4.6))
-    for each, panel in zip(axes[0], panels, strict=True):
-        m = panel["votes"]["teachers"]
-        places, width = (np.arange(20) + 0.5) * m / 20, m / 20 * 0.9
-        for key, colour, label in (
-            ("queries", "#d5dbe1", "all queries (LNMax answers them)"),
-            ("moderate", "#7fa8d6", "moderate check, T = 0.7 M"),
-            ("aggressive", BLUE, "aggressive check, T = M"),
-        ):
-            each.bar(places, panel[key], width=width, color=colour, label=label)
-        each.set(xlabel="teachers behind the top class", ylabel="queries", title=panel["votes"]["name"])
-        costs = each.twinx()
-        costs.spines["top"].set_visible(False)
-        for key, colour, label in (
-            ("paper", "black", "one answer, paper's bound"),
-            ("exact", RED, "one answer, exact"),
-        ):
-            costs.plot(places, [v if v else np.nan for v in panel["cost"][key]], "o", ms=4, color=colour, label=label)
-        costs.axhline(panel["worst"], color="#5b6672", lw=1, ls="--", label="one answer, worst case")
-        costs.set(yscale="log", ylim=(1e-9, 1), ylabel=f"Rényi cost at order {panel['order']:.1f} (nats)")
-        handles = [
-            h + g for h, g in zip(each.get_legend_handles_labels(), costs.get_legend_handles_labels(), strict=True)
-        ]
-        each.legend(*handles, frameon=False, fontsize=8, loc="upper left")
-        each.set_ylim(0, 1.45 * max(panel["queries"]))
-    save(figure, "figures_check")
-
-
-def draw_selection(result: dict[str, Any]) -> None:
-    figure, axes = canvas(1, 3, size=(11, 4.2))
-    last = max(row["answers"] for panel in result["panels"] for row in panel["rows"])
-    for each, panel in zip(axes[0], result["panels"], strict=True):
-        x, eps, checks, answers = (
-            [0.0, *(row[key] for row in panel["rows"])] for key in ("answers", "epsilon", "checks", "answers_cost")
-        )
-        both = np.add(checks, answers)
-        each.fill_between(x, checks, color="#1d2733", label="selecting (checks)")
-        each.fill_between(x, both, checks, color="#7fa8d6", label="answering")
-        each.fill_between(x[1:], eps[1:], both[1:], color="#e3e8ed", label="the step from Rényi to (ε, δ)")
-        if "paper" in panel["title"]:
-            line = result["lnmax"]
-            each.plot(line["answers"], line["epsilon"], color=GREY, lw=2, label="LNMax, 2017 bound")
-        each.set(xlabel="answers", ylabel=f"ε at δ = {DELTA['Glyph']:g}", xlim=(0, last), ylim=(0, None))
-        each.set_title(panel["title"], fontsize=10)
-        each.legend(frameon=False, fontsize=8, loc="upper left")
-    figure.suptitle(result["votes"]["name"], fontsize=11)
-    save(figure, "figures_selection")
-
-
-DRAWN = {
-    "progress": draw_progress,
-    "noise": draw_noise,
-    "teachers": draw_teachers,
-    "check": draw_check,
-    "selection": draw_selection,
-}
-
-
-def page(results: dict[str, Any]) -> str:
-    return ""
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             "outcome": "failed" if outcomes["failed"] else "passed",
             **outcomes,
             "seconds": round(_seconds[file], 1),
-            "counts": _counts.get(file, {}),
+            "counts": {**rows.get(file, {}).get("counts", {}), **_counts.get(file, {})},  # of tests not run now, too
             "commit": commit,
             "machine": machine,
         }

@@ -114,7 +114,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
                 + ", ".join(f"{eps(row['confident_worst'])} ({row['votes']['teachers']:,})" for row in found)
             )
         else:
-            said.append(f"{task}: one ensemble only so far")
+            said.append(f"{task}: too few ensembles to compare")
     rows.append(
         [
             "More teachers help as long as each can learn",
@@ -223,7 +223,7 @@ neither looks at votes.
 {confident}
 
 Settings in votes: σ for GNMax; T, σ₁, σ₂ for Confident-GNMax. "none": no setting of the grid is right so often within
-the queries of the file.
+the queries of the file. Noise scales of the grid are 1.39 times apart: a difference of a few percent is within it.
 
 ## Interactive-GNMax against Confident-GNMax
 

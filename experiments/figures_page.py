@@ -97,7 +97,8 @@ def draw_teachers(ensembles: list[dict[str, Any]]) -> None:
             each.set_title(f"{task}, GNMax, {title}", fontsize=11)
             least = min(ensemble["plurality"] for ensemble in found) - 0.15
             shown = [p[key] for e in found for p in e["gnmax"] if p["accuracy"] > least and p[key] < 30]
-            each.set(ylim=(least, least + 0.175), xlim=(0.7 * min(shown), 1.4 * max(shown)))
+            most = max(ensemble["plurality"] for ensemble in found) + 0.01
+            each.set(ylim=(least, most), xlim=(0.7 * min(shown), 1.4 * max(shown)))
             plain_numbers(each.xaxis)
             each.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         row[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -196,5 +197,7 @@ def canvas(rows: int, columns: int, *, size: tuple[float, float]) -> tuple[Any, 
 
 
 def save(figure: Any, name: str) -> None:
-    for ending in ("png", "svg"):
-        figure.savefig(OUT / f"{name}.{ending}", dpi=150, metadata={"Date": None} if ending == "svg" else None)
+    """As .png and .svg; the same figure gives the same bytes."""
+    with rc_context({"svg.hashsalt": name}):
+        for ending in ("png", "svg"):
+            figure.savefig(OUT / f"{name}.{ending}", dpi=150, metadata={"Date": None} if ending == "svg" else None)

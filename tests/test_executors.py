@@ -21,7 +21,7 @@ EXECUTORS = [Serial(), Processes(n_workers=2)]
 
 
 def children(pid: int | None = None) -> list[int]:
-    """Live and zombie children of a process, but for multiprocessing's resource tracker."""
+    """Live and zombie children of a process, but for multiprocessing's resource tracker and other tests' databases."""
     own = str(pid or os.getpid())
     found = []
     for folder in Path("/proc").iterdir():
@@ -30,7 +30,7 @@ def children(pid: int | None = None) -> list[int]:
             command = (folder / "cmdline").read_bytes()
         except (OSError, IndexError):
             continue
-        if parent == own and b"resource_tracker" not in command:
+        if parent == own and b"resource_tracker" not in command and b"postgres" not in command:
             found.append(int(folder.name))
     return found
 

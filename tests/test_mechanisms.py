@@ -216,3 +216,33 @@ def test_a_check_that_nothing_passes_withholds_everything(rng):
     answers = answer(ConfidentGNMax(threshold=1000, sigma_check=1, sigma_vote=1), VOTES, rng=rng)
     assert (answers.labels == ABSTAIN).all()
     assert answers.n_answered == 0
+
+
+class Counting(SeededNoise):
+    """Remembers the shapes that were drawn."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.drawn = []
+
+    def gaussian(self, shape, *, sigma):
+        self.drawn.append((shape, sigma))
+        return super().gaussian(shape, sigma=sigma)
+
+
+@pytest.mark.parametrize("kind", ["confident", "interactive"])
+def test_withheld_queries_take_as_much_noise_as_answered_ones(kind):
+    """Else the time of an answer would tell how the teachers agree."""
+    mechanism = ConfidentGNMax(threshold=70, sigma_check=2, sigma_vote=3)
+    more = {}
+    if kind == "interactive":
+        mechanism = InteractiveGNMax(threshold=30, sigma_check=2, sigma_vote=3, student_confidence=0.9)
+        more = {"student_proba": np.tile([0.6, 0.2, 0.2], (50, 1))}
+    drawn, outcomes = [], []
+    for counts in ([5, 95, 0], [50, 30, 20]):
+        noise = Counting()
+        given = answer(mechanism, Votes(np.tile(counts, (50, 1)), n_teachers=100), rng=noise, **more)
+        drawn.append(noise.drawn)
+        outcomes.append(set(given.outcomes.tolist()))
+    assert outcomes == [{Outcome.TEACHERS}, {Outcome.ABSTAINED}]
+    assert drawn[0] == drawn[1] == [((50,), 2), ((50, 3), 3)]

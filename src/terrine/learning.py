@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,23 +38,24 @@ class PublicSide(Protocol):
     def test_y(self) -> NDArray[np.int64] | None: ...
 
 
-class Learning:
+class Learning(ABC):
     """The last stages of a run, over what `label` wrote."""
 
     folder: Path
 
     @property
+    @abstractmethod
     def learns_from(self) -> PublicSide:
-        raise NotImplementedError
+        """The public rows, and test rows where there are any."""
 
     def student(self) -> Any:
         """What learns."""
         return student_of(self.learner[0])
 
     @property
+    @abstractmethod
     def learner(self) -> tuple[StudentConfig, int]:
         """The student's settings, and the seed."""
-        raise NotImplementedError
 
     def learn(self, *, progress: Progress | None = None) -> dict[str, Any]:
         """Train the student on public rows and answers; its folder carries the guarantee. Public facts of it."""

@@ -114,7 +114,9 @@ def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dic
         lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
     )
     baseline = run.baseline()
-    return found if baseline is None else found.map(lambda facts: {**facts, "baseline": baseline.reveal()})
+    if baseline is None:
+        return found
+    return found.map(lambda facts: {**facts, "baseline": baseline.reveal()})  # stays inside a Sensitive
 
 
 def _consensus(run: Run) -> dict[str, Any]:

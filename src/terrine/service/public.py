@@ -77,11 +77,10 @@ class PublicNumbers:
 
     def _fresh(self, name: str, read: Callable[[], T]) -> T:
         with self._lock:
-            then, value = self._seen.get(name, (-_FRESH, None))
-            if time.monotonic() - then >= _FRESH:
-                value = read()
-                self._seen[name] = (time.monotonic(), value)
-            return value  # type: ignore[no-any-return]
+            if name not in self._seen or time.monotonic() - self._seen[name][0] >= _FRESH:
+                self._seen[name] = (time.monotonic(), read())
+            value: T = self._seen[name][1]
+            return value
 
 
 def share_spent(summary: dict[str, Any]) -> float:

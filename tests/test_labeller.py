@@ -614,6 +614,22 @@ def test_teachers_that_fail_on_one_requests_rows_answer_the_others(where):
     assert asked.ledger.verify() == []
 
 
+def test_nobody_votes_for_a_request_that_nothing_was_charged_for(path):
+    seen = []
+
+    class Watched(KeptVotes):
+        def vote(self, rows):
+            seen.extend(self.find(rows))
+            return super().vote(rows)
+
+    voters = Watched(X, Votes(COUNTS, n_teachers=20))
+    asked = labeller(path, GNMax(sigma=8), n_queries=3, voters=voters)
+    first, second = asked.label_each([ask(range(3), "a"), ask(range(5, 9), "b")])
+    assert first.n_answered == 3
+    assert isinstance(second, BudgetError)
+    assert sorted(seen) == [0, 1, 2]
+
+
 def test_rows_of_one_type_are_voted_on_together_and_of_another_apart(path):
     """Teachers may read bytes otherwise than floats: a neighbour in the group must not change what they see."""
 

@@ -192,7 +192,8 @@ class Labeller:
                 else:
                     request.stopped = got
             if granted:  # settling gives back what is withheld: those who are short ask again
-                self._cast([turn for turn in turns if turn[0].stopped is None], cast)
+                paid = {id(request) for request, _, _ in granted}  # nobody votes for one that nothing was charged for
+                self._cast([turn for turn in turns if id(turn[0]) in paid], cast)
                 known |= self._draw([one for one in granted if one[0].stopped is None], cast)
             else:
                 for request, why in short:

@@ -93,7 +93,11 @@ def test_the_users_folder_comes_before_the_cache_and_packed_or_not_is_one(monkey
     assert files.get(thing(path="toy/thing.bin.gz")) == path
 
 
-@pytest.mark.parametrize("damage", [b"short", gzip.compress(b"other"), gzip.compress(CONTENT)[:-9]])
+@pytest.mark.parametrize(
+    "damage",
+    [b"short", gzip.compress(b"other", mtime=0), gzip.compress(CONTENT, mtime=0)[:-9]],
+    ids=["short", "another file", "cut off"],
+)
 def test_a_damaged_file_is_refused_by_name(damage):
     target = files.cache() / "toy/thing.bin.gz"
     target.parent.mkdir(parents=True)

@@ -442,7 +442,19 @@ def synergy(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[s
     return rows
 
 
+def labels(*_: Any) -> list[dict[str, Any]]:
+    """Adult's students (adult_students.py) on answers that passed a check, and on as many first rows' open labels."""
+    settings = json.loads((OUT / "adult_students.json").read_text())["settings"]
+    return [
+        {"setting": s["setting"], "student": name, **{kind: found["mean"] for kind, found in by.items()}}
+        for s in settings
+        for name, by in s["students"].items()
+        if "threshold" in s["mechanism"]
+    ]
+
+
 CLAIMS = {
+    "labels": labels,
     "lnmax": lnmax_against_gnmax,
     "tails": tails,
     "quartered": quartered,

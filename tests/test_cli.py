@@ -152,6 +152,18 @@ def test_a_plan_from_public_stand_ins_agrees_with_its_own_command(vote_files, re
     assert (checked["queries"], checked["answers_at_most"]) == (planned["n_queries"], planned["n_answers"])
 
 
+def test_a_plan_of_so_many_questions_agrees_with_its_own_command(tmp_path, result):
+    asked = ["plan", "--questions", 30, "--epsilon", 0.5, "--delta", "1e-5"]
+    planned, shown = result(*asked), command(*asked)
+    assert planned["epsilon"] <= 0.5
+    assert f"sigma = {planned['sigma']:g} votes" in shown.stdout
+    assert shown.stdout.splitlines()[-1].strip() == planned["analyze"]
+    np.save(tmp_path / "votes.npy", np.random.default_rng(1).multinomial(250, np.full(10, 0.1), size=40))
+    words = shlex.split(planned["analyze"])[1:]
+    checked = result(*[tmp_path / "votes.npy" if word == "VOTES" else word for word in words])
+    assert checked["data_independent_epsilon"] == pytest.approx(planned["epsilon"], rel=1e-9)
+
+
 # ---- secrets
 
 

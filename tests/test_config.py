@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from terrine.accounting.planning import least_noise
+from terrine.build import planned
 from terrine.config import differences, read_config, write_config
 from terrine.errors import InputError
 
@@ -65,6 +67,21 @@ PLAN = GOOD[: GOOD.index("[privacy]")] + "[privacy]\nepsilon = 1.0\ndelta = 1e-6
 
 def test_a_plan_may_stand_for_the_numbers(tmp_path):
     assert read_config(written(tmp_path, PLAN)).privacy.mechanism is None
+
+
+QUESTIONS = GOOD[: GOOD.index("[privacy]")] + '[privacy]\nmechanism = "gnmax"\nqueries = 30\ndelta = 1e-6\n'
+
+
+def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
+    privacy = read_config(written(tmp_path, QUESTIONS + "epsilon = 0.5\n")).privacy
+    assert privacy.is_planned
+    found = planned(read_config(written(tmp_path, QUESTIONS + "epsilon = 0.5\n")), n_classes=2, n_public=100)
+    assert not found.is_planned
+    assert (found.mechanism, found.queries, found.delta) == ("gnmax", 30, 1e-6)
+    assert found.sigma == least_noise(n_queries=30, epsilon=0.5, delta=1e-6).sigma
+    for wrong, words in (("", "Expected sigma"), ("epsilon = 0.5\nsigma = 3.0\n", "Expected no sigma")):
+        with pytest.raises(InputError, match=words):
+            read_config(written(tmp_path, QUESTIONS + wrong))
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,19 @@ def said(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("figures_page", "figures"), ("claims_page", "claims"), ("scaling", "scaling")]
+    ("module", "name"),
+    [
+        ("figures_page", "figures"),
+        ("claims_page", "claims"),
+        ("scaling", "scaling"),
+        ("adult_students", "adult_students"),
+        ("mnist_students", "mnist_students"),
+        ("student_by_teachers", "student_by_teachers"),
+        ("table1", "table1"),
+    ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:
-    assert script(module).page(stored(name)) == said(name), f"run: python experiments/{name}.py --draw"
+    assert script(module).page(stored(name)) == said(name), f"run: python experiments/{name}.py"
 
 
 def test_the_page_of_table_2() -> None:
@@ -58,10 +67,24 @@ def test_the_page_of_the_tested_route() -> None:
     assert script("tested_route").page(results["cells"], results["simulated"]) == said("tested_route")
 
 
-def test_the_tables_of_adult_students() -> None:
-    results = stored("adult_students")
-    for table in script("adult_students").tables(results["settings"], results["tuning"]):
-        assert table in said("adult_students")
+def test_table_1_has_the_students_of_their_pages() -> None:
+    rows = {row["setting"]: row for row in stored("table1")["ours"]}
+    for row in stored("mnist_students")["table"]:
+        if row["setting"] in rows and row["learner"] == rows[row["setting"]]["learner"]:
+            assert rows[row["setting"]]["student"]["mean"] == row["accuracy"]
+    for setting in stored("adult_students")["settings"]:
+        if setting["setting"] in rows:
+            assert rows[setting["setting"]]["publishable_epsilon"] == setting["worst_case_epsilon"]
+
+
+def test_planned_noise_of_mnist_is_what_plan_gives() -> None:
+    from terrine import GNMax, least_noise, publishable_guarantee
+
+    mnist = script("mnist_students")
+    for _, epsilon, sigma in mnist.PLANNED:
+        found = publishable_guarantee(GNMax(sigma=sigma), n_queries=30, delta=mnist.DELTA).epsilon
+        assert 0.999 * epsilon < found <= epsilon
+    assert least_noise(n_queries=30, epsilon=epsilon, delta=mnist.DELTA).sigma == sigma
 
 
 def test_the_numbers_of_the_accounting_table() -> None:

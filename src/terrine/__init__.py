@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from terrine.accounting.costs import cost, expected_answered, expected_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
-from terrine.accounting.planning import Plan, plan
+from terrine.accounting.planning import Plan, least_noise, plan
 from terrine.accounting.release import publishable_guarantee, sanitize, tested_guarantee
 from terrine.accounting.sensitivity import smooth_sensitivity
 from terrine.datasets.synthetic import synthetic_votes
@@ -86,6 +86,7 @@ __all__ = [
     "fit_student",
     "fit_teachers",
     "guarantee",
+    "least_noise",
     "plan",
     "publishable_guarantee",
     "sanitize",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.accounting.planning import plan
+from terrine.accounting.planning import least_noise, plan
 from terrine.config import PrivacyConfig, PublicDataConfig, RunConfig, StudentConfig, TeachersConfig
 from terrine.datasets import PrivateData, PublicData, load, read_private, read_public
 from terrine.datasets.synthetic import synthetic_votes
@@ -96,8 +96,13 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> Publi
 def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfig:
     """Mechanism and numbers of queries and answers for a budget, from public inputs only."""
     privacy, n_teachers = config.privacy, config.teachers.number
-    assert privacy.consensus is not None
     assert privacy.epsilon is not None
+    kept = privacy.model_dump(include={"delta", "min_accuracy", "ask"})
+    if privacy.mechanism == "gnmax":
+        assert privacy.queries is not None
+        noise = least_noise(n_queries=privacy.queries, epsilon=privacy.epsilon, delta=privacy.delta)
+        return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=privacy.queries)
+    assert privacy.consensus is not None
     found = plan(
         standin=synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=privacy.consensus),
         epsilon=privacy.epsilon,
@@ -105,7 +110,6 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
         max_queries=min(n_public, privacy.queries or n_public),
         min_accuracy=privacy.min_accuracy,
     )
-    kept = privacy.model_dump(include={"delta", "min_accuracy", "ask"})
     numbers = {"queries": found.n_queries, "answers": found.n_answers}
     return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})
 

@@ -84,7 +84,10 @@ class TeachersConfig(_Part):
 
 
 class PrivacyConfig(_Part):
-    """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs."""
+    """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs.
+
+    GNMax with an epsilon in place of sigma takes the least noise that meets it.
+    """
 
     delta: float = Field(gt=0, lt=1)
     epsilon: float | None = Field(default=None, gt=0)
@@ -100,12 +103,17 @@ class PrivacyConfig(_Part):
     answers: int | None = Field(default=None, ge=1)
     ask: Literal["first", "random", "representative"] = "random"
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether noise is still to be found, from epsilon."""
+        return self.epsilon is not None
+
     @model_validator(mode="after")
     def _planned_or_given(self) -> Self:
         needed = {
             None: ("epsilon", "consensus"),
             "confident": ("threshold", "sigma_check", "sigma_vote", "queries"),
-            "gnmax": ("sigma", "queries"),
+            "gnmax": ("sigma" if self.epsilon is None else "epsilon", "queries"),
             "lnmax": ("scale", "queries"),
         }[self.mechanism]
         about = "a plan" if self.mechanism is None else f'mechanism = "{self.mechanism}"'

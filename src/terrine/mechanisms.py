@@ -17,13 +17,15 @@ from terrine.noise import LARGEST, SMALLEST, UNIT, Noise, as_noise, require_room
 from terrine.votes import Votes
 
 ABSTAIN = -1
+NOISE_BOUNDS = (SMALLEST, LARGEST / 64)  # votes
 
 
 def _noise(name: str, value: float) -> float:
     """A scale that the lattice can hold, give or take the number of teachers."""
     value = _validate.positive(name, value)
-    if not SMALLEST <= value <= LARGEST / 64:
-        raise InputError(f"Expected {SMALLEST:g} <= {name} <= {LARGEST / 64:g} votes, got {name}={value:g}.")
+    least, most = NOISE_BOUNDS
+    if not least <= value <= most:
+        raise InputError(f"Expected {least:g} <= {name} <= {most:g} votes, got {name}={value:g}.")
     return value
 
 

@@ -12,10 +12,10 @@ from scipy.special import ndtr
 
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import RdpCurve, guarantee
-from terrine.accounting.planning import Plan, Sample, _Candidates, evaluate, plan, rule_of_thumb
+from terrine.accounting.planning import Plan, Sample, _Candidates, evaluate, least_noise, plan, rule_of_thumb
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, PlanError
-from terrine.mechanisms import ConfidentGNMax
+from terrine.mechanisms import ConfidentGNMax, GNMax
 from terrine.votes import Votes
 
 BUDGETS = [(0.3, 1e-5), (1.0, 1e-6), (4.0, 1e-5)]
@@ -223,3 +223,28 @@ def test_accuracy_and_answer_rate_are_what_sampling_gives() -> None:
     right = (counts + rng.normal(0, 250, (n, *counts.shape))).argmax(axis=2) == 0
     assert got.answer_rate[0] == pytest.approx(passed.mean(), abs=0.008)  # 5.5 standard errors
     assert got.accuracy[0] == pytest.approx(right[passed].mean(), abs=0.011)
+
+
+@pytest.mark.parametrize(("n_queries", "epsilon", "delta"), [(30, 0.2, 1e-5), (1, 5.0, 1e-6), (2000, 1.0, 1e-8)])
+def test_the_least_noise_meets_the_budget_and_hardly_less_would(n_queries: int, epsilon: float, delta: float) -> None:
+    found = least_noise(n_queries=n_queries, epsilon=epsilon, delta=delta)
+    assert float(f"{found.sigma:.4g}") == found.sigma
+
+    def costs(sigma: float) -> float:
+        return guarantee(worst_case_cost(GNMax(sigma=sigma), n_queries=n_queries), delta=delta).epsilon
+
+    assert costs(found.sigma) <= epsilon < costs(0.998 * found.sigma)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"n_queries": 0, "epsilon": 1.0, "delta": 1e-5}, "n_queries"),
+        ({"n_queries": 1, "epsilon": -1.0, "delta": 1e-5}, "epsilon"),
+        ({"n_queries": 1, "epsilon": 1.0, "delta": 1.0}, "delta"),
+        ({"n_queries": 5, "epsilon": 1e-3, "delta": 1e-5}, "take fewer answers"),
+    ],
+)
+def test_a_budget_that_no_noise_meets_is_refused(given: dict[str, float], words: str) -> None:
+    with pytest.raises((InputError, PlanError), match=words):
+        least_noise(**given)

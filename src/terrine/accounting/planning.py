@@ -24,7 +24,7 @@ from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, epsilons_at, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
 from terrine.errors import InputError, OrderGridWarning, PlanError
-from terrine.mechanisms import ConfidentGNMax
+from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax
 from terrine.votes import Votes
 
 Array = NDArray[np.float64]
@@ -138,6 +138,41 @@ def plan(
         f"got epsilon={epsilon:g} at delta={delta:g} with {m} teachers, which pays for none; "
         "it takes more teachers, more consensus, a larger epsilon or a lower min_accuracy."
     )
+
+
+def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
+    """The GNMax with the least noise, to four digits, whose answers to n_queries questions cost (epsilon, delta).
+
+    For few questions that are all to be answered. By worst case, so that it takes no assumption about votes.
+    """
+    n_queries = _validate.integer("n_queries", n_queries, at_least=1)
+    epsilon = _validate.positive("epsilon", epsilon)
+    delta = _validate.between("delta", delta, 0.0, 1.0)
+
+    least, most = NOISE_BOUNDS
+
+    def fits(sigma: float) -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OrderGridWarning)
+            curve = worst_case_cost(GNMax(sigma=sigma), n_queries=n_queries)
+            return guarantee(curve, delta=delta).epsilon <= epsilon
+
+    low, high = (min(max(math.sqrt(n_queries) / epsilon * by, least), most) for by in (0.1, 10.0))
+    while high < most and not fits(high):
+        low, high = high, min(10 * high, most)
+    while low > least and fits(low):
+        low, high = max(low / 10, least), low
+    if not fits(high):
+        raise PlanError(
+            f"Expected a budget that some noise meets, got epsilon={epsilon:g} at delta={delta:g} for {n_queries} "
+            "answers; take fewer answers, or a larger epsilon or delta."
+        )
+    while high > low * (1 + 5e-5):  # four digits
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    digit = 10.0 ** (math.floor(math.log10(high)) - 3)
+    sigma = min(float(f"{math.ceil(high / digit) * digit:.4g}"), most)
+    return GNMax(sigma=sigma if fits(sigma) else high)  # rounded up it is the cheaper one
 
 
 def _to_target(

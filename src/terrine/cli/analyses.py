@@ -15,8 +15,8 @@ from rich.console import Console
 from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import ORDERS, Conversion, round_up
-from terrine.accounting.planning import PlanAccountant, evaluate, plan, rule_of_thumb
-from terrine.accounting.release import tested_guarantee
+from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
+from terrine.accounting.release import publishable_guarantee, tested_guarantee
 from terrine.accounting.routes import plan_tested
 from terrine.analysis import analyze_votes
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
@@ -144,6 +144,9 @@ def plan_command(
     standin: Annotated[
         Path | None, typer.Option(help="PUBLIC stand-in votes instead of an assumption; never the private ones.")
     ] = None,
+    questions: Annotated[
+        int | None, typer.Option(help="So many questions, each answered (GNMax): takes no assumption about votes.")
+    ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
     min_accuracy: Annotated[float, typer.Option(help="Share of answers that must name the plurality.")] = 0.95,
     accountant: Annotated[
@@ -155,10 +158,15 @@ def plan_command(
     as_json: Json = False,
 ) -> None:
     """Threshold, noise and number of queries for a budget, from public inputs only."""
-    if (standin is None) == (consensus is None):
+    if [standin, consensus, questions].count(None) != 2:
         raise InputError(
-            "Expected either --consensus (an assumption) or --standin (public votes), not both, not neither."
+            "Expected one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."
         )
+    if questions is not None:
+        if route or max_queries is not None or accountant != "worst-case":
+            raise InputError("Expected --questions with --epsilon and --delta alone: it plans by worst case.")
+        _plan_questions(questions, epsilon=epsilon, delta=delta, as_json=as_json)
+        return
     if standin is not None:
         votes = Votes.load(standin)
         for name, given, found in (("--teachers", teachers, votes.n_teachers), ("--classes", classes, votes.n_classes)):
@@ -219,6 +227,23 @@ def plan_command(
                 f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
                 f"--test-order {tested.order:.5g} --test-share {tested.share:g}"
             )
+
+
+def _plan_questions(n_queries: int, *, epsilon: float, delta: float, as_json: bool) -> None:
+    chosen = least_noise(n_queries=n_queries, epsilon=epsilon, delta=delta)
+    found = publishable_guarantee(chosen, n_queries=n_queries, delta=delta)
+    command = (
+        f"terrine analyze VOTES --mechanism gnmax --sigma {chosen.sigma:g} --queries {n_queries} --delta {delta!r}"
+    )
+    if as_json:
+        print_json({"sigma": chosen.sigma, "queries": n_queries, "epsilon": found.epsilon, "analyze": command})
+        return
+    console = Console()
+    console.print(f"GNMax with sigma = {chosen.sigma:g} votes answers {n_queries} questions for", end=" ")
+    console.print(f"ε = {round_up(found.epsilon)} at δ = {delta:g}, whatever the votes are.")
+    console.print("An answer names the plurality where the winner leads by some 3 sigma votes or more.")
+    console.print("Check it against your votes:")
+    print(f"  {command}")
 
 
 def show(result: dict[str, Any], *, as_json: bool) -> None:

@@ -253,7 +253,7 @@ def fit_features(
     return Features(recipe=recipe, row_shape=rows.shape[1:], public=public_features, _arrays=arrays)
 
 
-def representative_rows(features: Features, n: int, *, seed: int) -> NDArray[np.int64]:
+def representative_rows(features: Features | ArrayLike, n: int, *, seed: int) -> NDArray[np.int64]:
     """Indices of n public rows that cover the public set, the most useful first: which to ask about when answers cost.
 
     Greedy facility location: each next row is the one that brings the other rows closest to a chosen one, closeness
@@ -261,9 +261,10 @@ def representative_rows(features: Features, n: int, *, seed: int) -> NDArray[np.
     oddities teach little and are answered badly. A choice by public rows alone costs no privacy.
 
     Args:
+        features: learned from the public rows, or theirs as an array (n_rows, n_features).
         seed: of the random rows, and of the 10,000 that are looked at where there are more.
     """
-    rows = spectral.unit_rows(features.public)
+    rows = spectral.unit_rows(_features_of(features))
     n = _validate.integer("n", n, at_least=1)
     if n > len(rows):
         raise InputError(f"Expected at most n={len(rows)}, the number of public rows, got n={n}.")
@@ -294,6 +295,15 @@ def representative_rows(features: Features, n: int, *, seed: int) -> NDArray[np.
             heapq.heappush(heap, item)
     picked = kept[chosen]
     return np.concatenate((picked, order[~np.isin(order, picked)]))[:n]
+
+
+def _features_of(features: Features | ArrayLike) -> NDArray[np.float32]:
+    if isinstance(features, Features):
+        return features.public
+    rows = np.asarray(features, dtype=np.float32)
+    if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
+        raise InputError(f"Expected features (n_rows, n_features) that are finite numbers, got shape {rows.shape}.")
+    return rows
 
 
 def _seen(rows: NDArray[Any], arrays: dict[str, NDArray[Any]], recipe: FeatureRecipe, device: str) -> spectral.Rows:

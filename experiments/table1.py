@@ -1,0 +1,323 @@
+"""The paper's Table 1, utility and privacy of students, with ours beside it.
+
+    python experiments/table1.py [--svhn]   # writes docs/results/table1.{json,md}
+
+Privacy columns are computed from the paper's votes ($TERRINE_DATA/votes); accuracies come from the JSON that
+mnist_students.py, adult_students.py and glyph_students.py wrote. `--svhn` trains SVHN's student first, which needs its
+pixels (train_32x32.mat and test_32x32.mat under $TERRINE_DATA/svhn), and keeps what it finds in table1.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from adult_students import BEST, spread
+from numpy.typing import NDArray
+from votesets import DATA, OUT, markdown
+
+from terrine import (
+    ConfidentGNMax,
+    LNMax,
+    Votes,
+    answer,
+    cost,
+    expected_answered,
+    expected_cost,
+    guarantee,
+    publishable_guarantee,
+)
+from terrine.accounting.curves import ORDERS, round_up
+from terrine.datasets import load
+from terrine.noise import SeededNoise
+from terrine.students import VATStudent, fit_student
+
+PAPERS_LNMAX_ORDERS: NDArray[np.float64] = np.arange(2.0, 10.0)  # the 2017 paper's moments
+SEEDS = range(3)
+SVHN_NET = VATStudent(channels=(64, 128, 256), depth=2, steps=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What the paper printed, and what reproduces it from its votes."""
+
+    task: str
+    mechanism: ConfidentGNMax | LNMax | None  # None: on Glyph, whose votes are not public
+    name: str
+    n_queries: int
+    answered: int
+    epsilon: float
+    student: float
+    delta: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.task}, {self.name}, {self.answered:,} answers"
+
+
+def _row(task: str, delta: float, mechanism: Any, n: int, answered: int, epsilon: float, student: float) -> Row:
+    names = {LNMax: "LNMax", ConfidentGNMax: "Confident-GNMax", str: mechanism}
+    return Row(
+        task=task,
+        mechanism=None if isinstance(mechanism, str) else mechanism,
+        name=names[type(mechanism)],
+        n_queries=n,
+        answered=answered,
+        epsilon=epsilon,
+        student=student,
+        delta=delta,
+    )
+
+
+_LNMAX, _CONFIDENT = LNMax(scale=20), ConfidentGNMax(threshold=300, sigma_check=200, sigma_vote=40)
+PRINTED = (
+    _row("MNIST", 1e-5, _LNMAX, 100, 100, 2.04, 0.980),
+    _row("MNIST", 1e-5, _LNMAX, 1000, 1000, 8.03, 0.981),
+    _row("MNIST", 1e-5, ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40), 640, 286, 1.97, 0.985),
+    _row("SVHN", 1e-6, _LNMAX, 500, 500, 5.04, 0.827),
+    _row("SVHN", 1e-6, _LNMAX, 1000, 1000, 8.19, 0.907),
+    _row("SVHN", 1e-6, _CONFIDENT, 8500, 3098, 4.96, 0.916),
+    _row("Adult", 1e-5, _LNMAX, 500, 500, 2.66, 0.830),
+    _row("Adult", 1e-5, _CONFIDENT, 1500, 524, 1.90, 0.837),
+    _row("Glyph", 1e-8, "LNMax", 4000, 4000, 4.3, 0.724),
+    _row("Glyph", 1e-8, "Confident-GNMax", 0, 10_762, 2.03, 0.755),
+    _row("Glyph", 1e-8, "Interactive-GNMax, two rounds", 0, 4341, 0.837, 0.732),
+)
+BASELINES = {"MNIST": 0.992, "SVHN": 0.928, "Adult": 0.850, "Glyph": 0.822}
+
+
+def privacy(row: Row, votes: Votes) -> dict[str, float | None]:
+    """The same answers by every accountant, from the paper's votes, which are of public data."""
+    asked, mechanism = votes[: row.n_queries], row.mechanism
+    if isinstance(mechanism, LNMax):
+        paper = cost(mechanism, asked, orders=PAPERS_LNMAX_ORDERS)
+        exact, answered = None, float(row.n_queries)
+        worst = publishable_guarantee(mechanism, n_queries=row.n_queries, delta=row.delta)
+    else:
+        assert mechanism is not None
+        paper, answered = expected_cost(mechanism, asked), expected_answered(mechanism, asked).reveal()
+        exact = guarantee(cost(mechanism, asked, orders=ORDERS), delta=row.delta).reveal().epsilon
+        worst = publishable_guarantee(mechanism, n_queries=row.n_queries, n_answers=round(answered), delta=row.delta)
+    return {
+        "answered": answered,
+        "paper_epsilon": guarantee(paper, delta=row.delta, conversion="classic").reveal().epsilon,
+        "exact_epsilon": exact,
+        "publishable_epsilon": worst.epsilon,
+    }
+
+
+def svhn_students(votes: Votes, *, net: Any = SVHN_NET, seeds: range = SEEDS) -> dict[str, Any]:
+    """By row of the table: accuracy on the test images that are not public."""
+    task = load("svhn", extra=False)
+    found = {}
+    for row in PRINTED:
+        if row.task == "SVHN":
+            scores = []
+            for seed in seeds:
+                assert row.mechanism is not None
+                asked = votes[: min(row.n_queries, len(task.public))]
+                given = answer(row.mechanism, asked, rng=SeededNoise(seed))
+                student = fit_student(net, task.public, given, classes=task.classes, seed=seed)
+                scores.append(float((student.predict(task.test_X) == task.test_y).mean()))
+            found[row.key] = spread(scores)
+    return found
+
+
+def stored(name: str) -> dict[str, Any] | None:
+    file = OUT / f"{name}.json"
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
+def entry(task: str, setting: str, learner: str, student: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    return {"task": task, "setting": setting, "learner": learner, "student": student, **more}
+
+
+def mnist() -> tuple[list[dict[str, Any]], float | None]:
+    """The students of mnist_students.json: of each setting the learner that is best on the public rows."""
+    found = stored("mnist_students")
+    if found is None:
+        return [], None
+    rows = []
+    for setting in found["settings"]:
+        some = [row for row in found["table"] if row["setting"] == setting["name"] and not row.get("compared")]
+        if some:
+            best = max(some, key=lambda row: row["accuracy_public"])
+            student = {"mean": best["accuracy"], "deviation": best.get("spread"), "interval": best.get("interval")}
+            costs = {name: best[name] for name in ("exact_epsilon", "publishable_epsilon")}
+            rows.append(entry("MNIST", setting["name"], best["learner"], student, answered=best["answers"], **costs))
+    return rows, found["baseline"] and found["baseline"]["accuracy"]
+
+
+def adult() -> tuple[list[dict[str, Any]], float | None]:
+    found = stored("adult_students")
+    if found is None:
+        return [], None
+    rows = []
+    for one in found["settings"]:
+        costs = {"exact_epsilon": one["exact_epsilon"], "publishable_epsilon": one["worst_case_epsilon"]}
+        student = one["students"][BEST]["answers"]
+        rows.append(entry("Adult", one["setting"], BEST, student, answered=one["answered"]["mean"], **costs))
+    return rows, max(values["mean"] for values in found["baseline"].values())
+
+
+def glyph() -> tuple[list[dict[str, Any]], float | None]:
+    found = stored("glyph_students")
+    if found is None:
+        return [], None
+    return [entry("Glyph", **row) for row in found["rows"]], found["baseline"]["mean"]
+
+
+PAPERS = {  # what our scripts call the settings that reproduce a row of the paper
+    "the paper's votes, LNMax, 100 answers": PRINTED[0].key,
+    "the paper's votes, LNMax, 1,000 answers": PRINTED[1].key,
+    "the paper's votes and parameters": PRINTED[2].key,
+    "the paper's votes, LNMax": PRINTED[6].key,
+    "the paper's votes": PRINTED[7].key,
+}
+
+
+def measure(*, svhn: bool) -> dict[str, Any]:
+    files = {"MNIST": "mnist_250_teachers.npy", "SVHN": "svhn_250_teachers.npy", "Adult": "adult_250_teachers.npy"}
+    votes = {task: Votes.load(DATA / "votes" / file) for task, file in files.items()}
+    kept = (stored("table1") or {}).get("svhn")
+    of_svhn = svhn_students(votes["SVHN"]) if svhn else kept
+    ours: list[dict[str, Any]] = []
+    baselines: dict[str, float | None] = {"SVHN": None}
+    for task, read in (("MNIST", mnist), ("Adult", adult), ("Glyph", glyph)):
+        rows, baselines[task] = read()
+        ours += rows
+    students = {PAPERS[row["setting"]]: row for row in ours if row["setting"] in PAPERS}
+    students |= {key: entry("SVHN", key, "VAT", value) for key, value in (of_svhn or {}).items()}
+    reproduced = []
+    for row in PRINTED:
+        about = {
+            "key": row.key,
+            "task": row.task,
+            "name": row.name,
+            "delta": row.delta,
+            "printed": {"answered": row.answered, "epsilon": row.epsilon, "student": row.student},
+        }
+        if row.task in votes:
+            about |= privacy(row, votes[row.task])
+            print(about, flush=True)
+        if row.key in students:
+            about |= {name: students[row.key][name] for name in ("learner", "student")}
+        reproduced.append(about)
+    return {
+        "reproduced": reproduced,
+        "ours": [row for row in ours if row["setting"] not in PAPERS],
+        "baselines": {"printed": BASELINES, "ours": baselines},
+        "svhn": of_svhn,
+    }
+
+
+def epsilon(value: float | None) -> str:
+    return "–" if value is None else round_up(value)
+
+
+def accuracy(student: dict[str, Any] | None, learner: str | None) -> str:
+    if student is None:
+        return "–"
+    said = f"**{student['mean']:.2%}**"
+    if student.get("deviation") is not None:
+        low, high = student["interval"]
+        said += f" ± {student['deviation']:.2%} ({low:.2%} to {high:.2%})"
+    return f"{said}, {learner}"
+
+
+def tables(found: dict[str, Any]) -> tuple[str, str]:
+    printed, own = found["baselines"]["printed"], found["baselines"]["ours"]
+    header = ["data", "aggregator", "δ", "answered", "ε printed", "ε, the paper's accountant", "ε, exact",
+              "ε, publishable", "the paper's student", "our student ± deviation (95% interval)",
+              "without privacy: the paper's, ours"]  # fmt: skip
+    body = []
+    for row in found["reproduced"]:
+        base = own[row["task"]]
+        body.append(
+            [
+                row["task"],
+                row["name"],
+                f"{row['delta']:g}",
+                f"{row['printed']['answered']:,}" + (f" ({row['answered']:,.0f})" if "answered" in row else ""),
+                f"{row['printed']['epsilon']:g}",
+                epsilon(row.get("paper_epsilon")),
+                epsilon(row.get("exact_epsilon")),
+                epsilon(row.get("publishable_epsilon")),
+                f"{row['printed']['student']:.1%}",
+                accuracy(row.get("student"), row.get("learner")),
+                f"{printed[row['task']]:.1%}, {'–' if base is None else f'{base:.1%}'}",
+            ]
+        )
+    ours = []
+    for row in found["ours"]:
+        base = own[row["task"]]
+        ours.append(
+            [
+                row["task"],
+                row["setting"],
+                f"{row['answered']:,.0f}",
+                epsilon(row["exact_epsilon"]),
+                f"**{epsilon(row['publishable_epsilon'])}**",
+                accuracy(row["student"], row["learner"]),
+                "–" if base is None else f"{base:.1%}",
+            ]
+        )
+    second = ["data", "answers by", "answered", "ε, exact", "ε, publishable", "student ± deviation (95% interval)",
+              "without privacy"]  # fmt: skip
+    return markdown(header, body), markdown(second, ours)
+
+
+def page(found: dict[str, Any]) -> str:
+    first, second = tables(found)
+    missing = [
+        text
+        for text, gone in (
+            ("SVHN's pixels are not at hand: no student (`--svhn` trains it where they are).", not found["svhn"]),
+            ("Glyph students: not measured yet.", not any(row["task"] == "Glyph" for row in found["ours"])),
+        )
+        if gone
+    ]
+    return PAGE.format(first=first, second=second, missing=" ".join(missing)).rstrip() + "\n"
+
+
+PAGE = """# Table 1: students, and what they cost
+
+```
+python experiments/table1.py
+```
+
+## The paper's rows
+
+From the paper's own votes (250 teachers), mechanisms and numbers of queries. *Answered*: as printed, and (expected) on
+these votes. *ε printed*, *the paper's accountant* (its formulas and conversion) and *exact* depend on the votes: secret
+where data are private, and no guarantees; these votes are of public data. *Publishable* is the worst case over all
+votes, with queries and answers fixed beforehand.
+
+{first}
+
+The paper's Glyph is not public: see ours below. {missing}
+
+## Ours
+
+{second}
+
+Students, settings, seeds and intervals: [MNIST](mnist_students.md), [Adult](adult_students.md). What the paper
+publishes instead of its ε, corrected: [Table 2](table2.md). The same ε by other conversions:
+[accounting](accounting.md). DP-SGD at the same (ε, δ): [comparison](dpsgd.md).
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Table 1")
+    parser.add_argument("--svhn", action="store_true", help="train SVHN's student, where its pixels are")
+    found = measure(svhn=parser.parse_args().svhn)
+    (OUT / "table1.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (OUT / "table1.md").write_text(page(found))
+    print(page(found))
+
+
+if __name__ == "__main__":
+    main()

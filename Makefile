@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench soak clean
+.PHONY: demo test check bench soak results clean
 
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -30,6 +30,31 @@ bench: .venv/.installed
 
 soak: .venv/.installed # and benchmarks/results/soak.json
 	TERRINE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+# Tables and figures of docs/results, from data under $TERRINE_DATA. Files that GPU runs left, where there are some:
+# VOTES=FOLDER (vote files of MNIST and Glyph), FEATURES=FILE (features of MNIST's images), LONG=1 (another half hour);
+# without them these parts are drawn again from the committed JSON.
+results: .venv/.installed
+	$(BIN)/python experiments/paper_votes.py
+	$(BIN)/python experiments/accounting.py
+	$(BIN)/python experiments/cost_by_gap.py
+	$(BIN)/python experiments/coverage.py
+	$(BIN)/python experiments/table2.py
+	$(BIN)/python experiments/glyph_samples.py
+	$(BIN)/python experiments/adult_students.py
+	@echo "students on MNIST: taken from docs/results/mnist_students.json (GPU)"
+	$(BIN)/python experiments/mnist_students.py show
+	$(if $(FEATURES),,@echo "student_by_teachers, dpsgd: taken from their JSON; FEATURES=FILE runs them")
+	$(BIN)/python experiments/student_by_teachers.py $(or $(FEATURES),--draw)
+	$(BIN)/python experiments/dpsgd.py $(if $(FEATURES),--features $(FEATURES),--page)
+	$(if $(VOTES),,@echo "figures, claims: taken from their JSON; VOTES=FOLDER runs them")
+	$(BIN)/python experiments/figures.py $(if $(VOTES),--votes $(VOTES),--draw)
+	$(BIN)/python experiments/claims.py $(if $(VOTES),--votes $(VOTES),--draw)
+	$(if $(LONG),,@echo "tested_route, scaling: taken from their JSON; LONG=1 runs them")
+	$(BIN)/python experiments/tested_route.py $(if $(LONG),,--resume)
+	$(BIN)/python experiments/scaling.py $(if $(LONG),,--draw)
+	$(BIN)/python experiments/table1.py
+	$(BIN)/python experiments/provenance.py
 
 clean:
 	rm -rf .venv

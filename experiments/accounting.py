@@ -10,6 +10,8 @@ import json
 import os
 from pathlib import Path
 
+from provenance import record
+
 from terrine import (
     ConfidentGNMax,
     Votes,
@@ -94,6 +96,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "accounting.md").write_text("\n".join(lines))
     (OUT / "accounting.json").write_text(json.dumps(rows, indent=1) + "\n")
+    record("accounting", "python experiments/accounting.py")
     print("\n".join(lines))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from provenance import record
 from scipy import stats
 from sklearn.base import clone
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
@@ -347,6 +348,7 @@ def main() -> None:
     }
     (OUT / "adult_students.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (OUT / "adult_students.md").write_text(page(found))
+    record("adult_students", "python experiments/adult_students.py")
     print(page(found))
 
 

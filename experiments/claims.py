@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from claims_page import page
+from provenance import record
 from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import spearmanr
@@ -486,6 +487,8 @@ def main() -> None:
             print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
             file.write_text(json.dumps(results) + "\n")
     (OUT / "claims.md").write_text(page(results))
+    if not (given.draw or given.only):
+        record("claims", "python experiments/claims.py --votes FOLDER")
     print(page(results))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from provenance import record
 
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.exact import rdp_gnmax_exact
@@ -51,6 +52,7 @@ def main() -> None:
         figure.savefig(OUT / f"cost_by_gap.{ending}", dpi=150)
     rows = {"gap": gaps.tolist()} | {label: values.tolist() for label, values in lines.items()}
     (OUT / "cost_by_gap.json").write_text(json.dumps(rows) + "\n")
+    record("cost_by_gap", "python experiments/cost_by_gap.py")
     at = int(np.searchsorted(gaps, 100))
     for label, values in lines.items():
         print(f"{label}: {values[0]:.3g} at a tie, {values[at]:.3g} at a gap of 100")

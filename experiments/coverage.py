@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from provenance import record
 from scipy.stats import binomtest
 
 from terrine import GNMax, Votes, cost, synthetic_votes
@@ -99,6 +100,7 @@ def main() -> None:
     ]
     (OUT / "coverage.md").write_text("\n".join(lines))
     (OUT / "coverage.json").write_text(json.dumps(rows, indent=1) + "\n")
+    record("coverage", "python experiments/coverage.py")
     print("\n".join(lines))
 
 

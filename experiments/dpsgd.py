@@ -27,6 +27,7 @@ from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
+from provenance import record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -481,6 +482,8 @@ def main() -> None:
         task["pate"] = pate(task["data"])
     (OUT / "dpsgd.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     (OUT / "dpsgd.md").write_text(page(facts))
+    if not given.page:
+        record("dpsgd", "python experiments/dpsgd.py --features FEATURES.npz")
     print("\n\n".join(results_table(task) for task in facts["tasks"]))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from figures_page import DRAWN, page
+from provenance import record
 from votesets import (
     FEW,
     OUT,
@@ -253,6 +254,8 @@ def main() -> None:
     for name, result in results.items():
         DRAWN[name](result)
     (OUT / "figures.md").write_text(page(results))
+    if not (given.draw or given.only):
+        record("figures", "python experiments/figures.py --votes FOLDER")
     print(page(results))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib import font_manager
+from provenance import record
 from votesets import DATA, RED, canvas, save
 
 from terrine.datasets.fonts import Glyphs
@@ -30,6 +31,7 @@ def main() -> None:
         said = symbols[label].replace("$", r"\$") + ("  ✗" if wrong else "")
         axis.set_title(said, fontproperties=plain, color=RED if wrong else "black", pad=2)
     save(figure, "glyph_samples")
+    record("glyph_samples", "python experiments/glyph_samples.py")
     print(f"{(labels != drawn).sum()} of {len(labels)} labels are wrong")
 
 

@@ -1,14 +1,13 @@
 """MNIST students: how good a model comes out of noisy answers, by learner and by privacy parameters.
 
-    python experiments/mnist_students.py learn MNIST.npz VOTES.npy RUNS.json [--seeds 5] [--only NAME ...]
-                                               [--features FEATURES.npz] [--workers 4]
-    python experiments/mnist_students.py show RUNS.json          # writes docs/results/mnist_students.{json,md}
+    python experiments/mnist_students.py learn RUNS.json [--seeds 5] [--only NAME ...] [--features FEATURES.npz]
+                                               [--workers 4]
+    python experiments/mnist_students.py show [RUNS.json]        # writes docs/results/mnist_students.{json,md}
 
-MNIST.npz has X, y (60,000 training images) and Xt, yt (10,000 test images); VOTES.npy the paper's votes on the first
-9,000 test images, which are the public data. `learn` goes on where it stopped. Each seed has its own teachers, noise
-and student, and its own features of the public images, which want a GPU: FEATURES.npz, which
-benchmarks/features_gpu.py writes, has one set of them for all seeds. Accuracy is over the last 1,000 test images, which
-nothing was chosen by; settings were chosen by the labels of the 9,000 public ones.
+Needs mnist/ and votes/ under $TERRINE_DATA; `learn` goes on where it stopped, `show` without runs draws the page again.
+Each seed has its own teachers, noise and student, and its own features of the public images, which want a GPU:
+FEATURES.npz, which benchmarks/features_gpu.py writes, has one set of them for all seeds. Accuracy is over the last
+1,000 test images, which nothing was chosen by; settings were chosen by the labels of the 9,000 public ones.
 The noise of the answers is seeded so that runs can be repeated: such answers are not private.
 """
 
@@ -16,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -28,9 +28,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+from provenance import machine, record
+
 from terrine.accounting.costs import cost
 from terrine.accounting.curves import ORDERS, guarantee, round_up
 from terrine.accounting.release import publishable_guarantee
+from terrine.datasets import DataSet, load
 from terrine.executors import Processes
 from terrine.features import FeatureRecipe, fit_features, representative_rows
 from terrine.mechanisms import ABSTAIN, ConfidentGNMax, GNMax, LNMax, Outcome, answer
@@ -41,6 +44,7 @@ from terrine.teachers.estimators import SklearnTeacher
 from terrine.votes import Votes
 
 PUBLIC, DELTA, CLASSES = 9000, 1e-5, [str(digit) for digit in range(10)]
+DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SURE = 0.9  # share of the public rows, the surest, whose labels by features a net then learns from
 NETS = {"VAT": VATStudent(), "Match": MatchStudent(), "GAN": GANStudent(steps=3000)}
@@ -226,23 +230,30 @@ def learned(task: Task, images: Images) -> dict[str, Any]:
         "accuracy": float((student.predict(test) == images.y[PUBLIC:]).mean()),
         "accuracy_public": float((student.predict(public) == images.y[:PUBLIC]).mean()),
         "seconds": time.perf_counter() - start,
+        "machine": machine(),
     }
 
 
-def featured(data: Any, seed: int) -> tuple[Any, Any, Any]:
+def featured(task: DataSet, seed: int) -> tuple[Any, Any, Any]:
     """Features of the private, the public and the test images, of this seed."""
-    found = fit_features(data["Xt"][:PUBLIC], recipe=FeatureRecipe(), seed=seed)
-    return found.transform(data["X"]), found.public, found.transform(data["Xt"][PUBLIC:])
+    found = fit_features(task.public, recipe=FeatureRecipe(), seed=seed)
+    return found.transform(task.private.X), found.public, found.transform(task.test_X)
 
 
 def learn(given: argparse.Namespace) -> None:
-    data, out = np.load(given.mnist), given.out
-    counts = np.load(given.votes)[:PUBLIC].astype(np.int64)
+    task, out = load("mnist"), given.out
+    counts = np.load(DATA / "votes" / "mnist_250_teachers.npy").astype(np.int64)
     stored = None if given.features is None else np.load(given.features)
     rows: list[dict[str, Any]] = json.loads(out.read_text()) if out.is_file() else []
     done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
-    private_y, y = data["y"].astype(np.int64), data["yt"].astype(np.int64)
-    images = Images(private=data["X"], private_y=private_y, X=data["Xt"], y=y, features={})
+    private_y = np.asarray(task.private.y, dtype=np.int64)
+    images = Images(
+        private=np.asarray(task.private.X),
+        private_y=private_y,
+        X=np.concatenate([task.public.X, task.test_X]),
+        y=np.concatenate([task.public_y, task.test_y]),
+        features={},
+    )
     tasks: list[Task] = []
     for seed in range(given.seeds):
 
@@ -250,7 +261,7 @@ def learn(given: argparse.Namespace) -> None:
             return [n for n in learners if (not given.only or n in given.only) and (setting, n, seed) not in done]
 
         private, public, test = (
-            featured(data, seed) if stored is None else (stored[k] for k in ("private", "public", "test"))
+            featured(task, seed) if stored is None else (stored[k] for k in ("private", "public", "test"))
         )
         images.features[seed] = public, test
         for setting in SETTINGS:
@@ -359,13 +370,24 @@ def page(found: dict[str, Any]) -> str:
         ): "Each seed has its own teachers, noise and student; the features are one fit for all seeds, so that "
         "the spread leaves out how fits differ, and 0 says that the seeds' answers tell the same ten groups apart.",
     }[tuple(found["features"])]
+    return PAGE.format(table=table(found), features=features, options=options(found))
+
+
+def options(found: dict[str, Any]) -> str:
+    """Of `learn`, as it was run."""
+    features = " --features OUT/features.npz" if found["features"] == ["shared"] else ""
     only = "" if any(row["learner"] in NETS for row in found["table"]) else f" --only {FEATURES}"
-    return PAGE.format(table=table(found), features=features, only=only)
+    return features + only
 
 
-def show(path: Path) -> None:
-    found = tabulated(json.loads(path.read_text()))
-    (RESULTS / "mnist_students.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+def show(runs: Path | None) -> None:
+    file = RESULTS / "mnist_students.json"
+    if runs is not None:
+        found = tabulated(json.loads(runs.read_text()))
+        file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        command = f"python experiments/mnist_students.py learn RUNS.json{options(found)}"
+        record("mnist_students", command, ran_on="; ".join(sorted({row["machine"] for row in found["runs"]})))
+    found = json.loads(file.read_text())
     (RESULTS / "mnist_students.md").write_text(page(found))
     print(page(found))
 
@@ -374,7 +396,7 @@ PAGE = """# Students on MNIST
 
 ```
 python benchmarks/features_gpu.py MNIST.npz OUT                             # on a GPU: OUT/features.npz
-python experiments/mnist_students.py learn MNIST.npz VOTES.npy RUNS.json --features OUT/features.npz{only}
+python experiments/mnist_students.py learn RUNS.json{options}
 python experiments/mnist_students.py show RUNS.json
 terrine plan --questions 30 --epsilon 0.1 --delta 1e-5                      # σ of the planned settings
 ```
@@ -405,13 +427,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="MNIST students")
     verbs = parser.add_subparsers(dest="verb", required=True)
     first = verbs.add_parser("learn")
-    for name in ("mnist", "votes", "out"):
-        first.add_argument(name, type=Path)
+    first.add_argument("out", type=Path, help="RUNS.json")
     first.add_argument("--seeds", type=int, default=5)
     first.add_argument("--only", nargs="*", default=[])
     first.add_argument("--features", type=Path, help="those of benchmarks/features_gpu.py; default: each seed's own")
     first.add_argument("--workers", type=int, default=4, help="side by side: one student does not fill a GPU")
-    verbs.add_parser("show").add_argument("runs", type=Path)
+    verbs.add_parser("show").add_argument("runs", type=Path, nargs="?")
     given = parser.parse_args()
     if given.verb == "show":
         show(given.runs)

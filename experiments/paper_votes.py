@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from provenance import record
+
 from terrine.accounting.curves import round_up
 
 VOTES = Path(os.environ.get("TERRINE_DATA", "../shared/data")) / "votes"
@@ -96,6 +98,7 @@ def main() -> None:
     ]
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text("\n".join(lines))
+    record("paper", "python experiments/paper_votes.py")
     print("\n".join(lines))
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.ticker import NullFormatter
+from provenance import record
 from sklearn.naive_bayes import GaussianNB
 from votesets import BLUE, GREEN, GREY, ORANGE, OUT, RED, canvas, markdown, save, tidy
 
@@ -340,6 +341,7 @@ def main() -> None:
     else:
         result = tidy(measure())
         file.write_text(json.dumps(result) + "\n")
+        record("scaling", "python experiments/scaling.py")
     draw(result)
     (OUT / "scaling.md").write_text(page(result))
     print(page(result))

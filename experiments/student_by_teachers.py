@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from mnist_students import polled
+from provenance import record
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from votesets import BLUE, DELTA, GREEN, ORANGE, OUT, canvas, markdown, save, tidy
 
@@ -134,6 +135,7 @@ def main() -> None:
         if given.features is None:
             parser.error("expected FEATURES.npz (or --draw), got neither")
         file.write_text(json.dumps(measure(given.features)) + "\n")
+        record("student_by_teachers", "python experiments/student_by_teachers.py FEATURES.npz")
     found = json.loads(file.read_text())
     draw(found)
     (OUT / "student_by_teachers.md").write_text(page(found))

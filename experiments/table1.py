@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from adult_students import BEST, spread
 from numpy.typing import NDArray
+from provenance import record
 from votesets import DATA, OUT, markdown
 
 from terrine import (
@@ -316,6 +317,7 @@ def main() -> None:
     found = measure(svhn=parser.parse_args().svhn)
     (OUT / "table1.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (OUT / "table1.md").write_text(page(found))
+    record("table1", "python experiments/table1.py")
     print(page(found))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from provenance import record
 
 from terrine import ConfidentGNMax, Outcome, Plan, Votes, plan, synthetic_votes
 from terrine.accounting.curves import round_up
@@ -343,6 +344,8 @@ def main() -> None:
     draw(rows, simulated)
     text = page(rows, simulated)
     (OUT / "tested_route.md").write_text(text)
+    if "--resume" not in sys.argv:
+        record("tested_route", "python experiments/tested_route.py")
     print(text)
 
 

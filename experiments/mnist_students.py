@@ -175,12 +175,12 @@ def answered(setting: Setting, counts: Any, rows: Any, *, seed: int) -> tuple[An
     return labels, {"exact_epsilon": exact, "top_share": float(counts.max(axis=1).mean() / counts[0].sum())}
 
 
-def surest(student: Any, rows: Any) -> Any:
+def surest(student: Any, rows: Any, *, share: float = SURE) -> Any:
     """Labels by a student on features of the public rows that it is surest of; ABSTAIN for the others."""
     proba = np.sort(student.predict_proba(rows), axis=1)
     margin = np.log(proba[:, -1] + 1e-300) - np.log(proba[:, -2] + 1e-300)
     labels = student.predict(rows)
-    labels[margin < np.quantile(margin, 1 - SURE)] = ABSTAIN
+    labels[margin < np.quantile(margin, 1 - share)] = ABSTAIN
     return labels
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.io import savemat
 from tests.conftest import need
 
-from terrine import ConfidentGNMax, publishable_guarantee
+from terrine import ConfidentGNMax, GNMax, publishable_guarantee
 from terrine.cli import main
 from terrine.config import read_settings
 from terrine.datasets import svhn
@@ -92,7 +92,7 @@ def copied(tmp_path, monkeypatch):
                 images(tmp_path)
             case "adult":
                 needed("adult/adult.data.gz", "adult/adult.test.gz")
-            case "mnist":
+            case "mnist" | "mnist_few":
                 needed(*(f"mnist/{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1",
                                                                "t10k-images-idx3", "t10k-labels-idx1")))  # fmt: skip
             case "glyph":  # a million images take a minute to draw; the dry run reads none of them
@@ -113,7 +113,7 @@ def test_every_example_can_be_read(name):
     assert read_settings(EXAMPLES[name]).student.kind
 
 
-@pytest.mark.parametrize("name", ["adult", "csv", "glyph", "images", "mnist", "svhn"])
+@pytest.mark.parametrize("name", ["adult", "csv", "glyph", "images", "mnist", "mnist_few", "svhn"])
 def test_a_dry_run_says_what_it_would_cost(name, copied, monkeypatch, capsys):
     path = copied(name)
     monkeypatch.setattr("sys.argv", ["terrine", "run", str(path), "--dry-run", "--json"])
@@ -124,7 +124,8 @@ def test_a_dry_run_says_what_it_would_cost(name, copied, monkeypatch, capsys):
     facts, settings = json.loads(out), read_settings(path)
     privacy, said = settings.privacy, facts["guarantee"]
     assert facts["teachers"] == settings.teachers.number
-    mechanism = ConfidentGNMax(**{key: value for key, value in facts["mechanism"].items() if key != "kind"})
+    kind = GNMax if privacy.mechanism == "gnmax" else ConfidentGNMax
+    mechanism = kind(**{key: value for key, value in facts["mechanism"].items() if key != "kind"})
     counted = {"n_queries": facts["queries_at_most"], "n_answers": facts["answers_at_most"]}
     assert said["epsilon"] == publishable_guarantee(mechanism, **counted, delta=privacy.delta).epsilon
     assert said["delta"] == privacy.delta

@@ -9,6 +9,7 @@ import pytest
 from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
 
+from terrine.accounting.planning import least_noise
 from terrine.errors import InputError, StoreError
 from terrine.features import FeatureRecipe, fit_features, representative_rows
 from terrine.run import Run
@@ -74,6 +75,9 @@ def test_refusals(moons, features):
         FeatureStudent(features=features, estimator=3)
     with pytest.raises(InputError, match=r"shape \(2,\), as the features', got \(3,\)"):
         fit_student(FeatureStudent(features=features), np.zeros((9, 3)), np.arange(9) % 2, classes=CLASSES, seed=0)
+    one_each = np.r_[0, 1, np.full(len(moons[0]) - 2, -1)]
+    with pytest.raises(InputError, match="LinearDiscriminantAnalysis can learn from, got: The number of samples"):
+        fit_student(FeatureStudent(features=features), moons[0], one_each, classes=CLASSES, seed=0)
 
 
 SETTINGS = """
@@ -88,7 +92,7 @@ kind = "centroid"
 executor = "serial"
 [privacy]
 mechanism = "gnmax"
-sigma = 10
+epsilon = 3.0
 queries = 12
 ask = "representative"
 delta = 1e-5
@@ -101,6 +105,10 @@ def test_a_run_with_a_student_on_features(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(SETTINGS)
     run = Run.create(path, tmp_path / "run")
+    assert (
+        json.loads(run.config.privacy.model_dump_json())["sigma"]
+        == least_noise(n_queries=12, epsilon=3.0, delta=1e-5).sigma
+    )
     run.teach()
     run.vote()
     run.label()
@@ -108,6 +116,7 @@ def test_a_run_with_a_student_on_features(tmp_path):
     assert facts["kind"] == "features"
     assert facts["accuracy"] > 0.95
     assert load_student(tmp_path / "run" / "student").about.n_answered == 12
+    assert 2.99 < json.loads((tmp_path / "run" / "guarantee.json").read_text())["epsilon"] <= 3.0
     again = Run(tmp_path / "run").learn()
     assert again == facts
     path.write_text(SETTINGS.replace("[features]\noptions = {encoder = false, dimensions = 4, neighbours = 15}", ""))

@@ -114,7 +114,11 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
     state = int(np.random.SeedSequence(seed).generate_state(1)[0])
     model.set_params(**{name: state for name in model.get_params() if _is_seed(name)})
     rows = given.rows[given.answered]
-    model.fit(rows.reshape(len(rows), -1), given.labels)
+    try:
+        model.fit(rows.reshape(len(rows), -1), given.labels)
+    except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
+        said = " ".join(str(error).split())
+        raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
     parameters = settings.estimator.get_params(deep=True).items()
     kept = {f"estimator.{name}": _named(value) for name, value in parameters if not _is_seed(name)}
     kept = {"student": type(settings).__name__, "estimator": type(settings.estimator).__name__, **kept}

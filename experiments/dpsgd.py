@@ -212,11 +212,11 @@ def spread(values: list[float]) -> dict[str, Any]:
     return {"mean": float(np.mean(values)), "deviation": float(np.std(values, ddof=1)), "by_seed": values}
 
 
-def features(data: DataSet, inputs: str, learned: Path) -> tuple[Tensor, Tensor, Tensor]:
+def features(data: DataSet, inputs: str, learned: Path | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(private, public, test) rows: every row a function of itself alone, fixed or learned from public rows."""
     rows = (data.private.X, data.public.X, data.test_X)
     match inputs:
-        case name if name == LEARNED:
+        case name if name == LEARNED and learned is not None:
             with np.load(learned) as arrays:
                 found = [arrays[part] for part in ("private", "public", "test")]
         case "edges":
@@ -276,12 +276,14 @@ def pate(data: str) -> list[dict[str, Any]]:
             best = max(setting["students"], key=lambda student: np.mean(list(facts["tuning"][student].values())))
             learned = setting["students"][best]["answers"]
             accuracy, epsilon = {key: learned[key] for key in ("mean", "deviation")}, setting["worst_case_epsilon"]
+            tuned = facts["tuning"][best]
+            public = tuned.get(name, float(np.mean(list(tuned.values()))))
         else:
             some = [row for row in facts["table"] if row["setting"] == name]
             row = max(some, key=lambda row: row["accuracy_public"])
             best, accuracy = row["learner"], {"mean": row["accuracy"], "deviation": row["spread"]}
-            epsilon = setting["publishable_epsilon"]
-        found.append({"name": f"{best}, {name}", "epsilon": epsilon, "accuracy": accuracy})
+            epsilon, public = setting["publishable_epsilon"], row["accuracy_public"]
+        found.append({"name": f"{best}, {name}", "epsilon": epsilon, "accuracy": accuracy, "public": public})
     return found
 
 
@@ -299,8 +301,15 @@ def beside(students: list[dict[str, Any]], epsilon: float) -> str:
     fit = [s for s in students if s["epsilon"] <= epsilon]
     if not fit:
         return "–"
-    last = max(fit, key=lambda s: s["epsilon"])
+    last = max(fit, key=lambda s: (s["epsilon"], s["public"]))
     return f"{percent(last['accuracy'])} (ε = {round_up(last['epsilon'])})"
+
+
+def worth(students: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without those that another one beats on public rows at no larger an ε."""
+    return [
+        s for s in students if not any(t["public"] > s["public"] and t["epsilon"] <= s["epsilon"] for t in students)
+    ]
 
 
 def on_public(row: dict[str, Any]) -> float:
@@ -359,14 +368,14 @@ def reading(facts: dict[str, Any]) -> str:
         best = best_learners(task)
         numbers = (f"{r['accuracy']['mean']:.1%} at ε = {r['epsilon']} ({r['learner']})" for r in best)
         lines = [f"- **{task['data']}**: DP-SGD is right on {', '.join(numbers)}."]
-        # Compared under one relation, PATE's: a row replaced
-        for student in sorted(task["pate"], key=lambda student: student["epsilon"]):
-            fit = [r for r in best if r["epsilon_replaced"] <= student["epsilon"] <= best[-1]["epsilon"]]
-            if fit:
-                found, epsilon = percent(fit[-1]["accuracy"]), round_up(fit[-1]["epsilon_replaced"])
+        # Compared under one relation, PATE's: a row replaced; each with what is nearest, if that is near
+        for row in best if task["pate"] else ():
+            epsilon = row["epsilon_replaced"]
+            near = min(worth(task["pate"]), key=lambda s: (abs(np.log(s["epsilon"] / epsilon)), -s["public"]))
+            if max(near["epsilon"], epsilon) < 1.5 * min(near["epsilon"], epsilon):
                 lines.append(
-                    f"With a row replaced: DP-SGD {found} at ε = {epsilon}, "
-                    f"PATE's student {percent(student['accuracy'])} at {round_up(student['epsilon'])}."
+                    f"With a row replaced: DP-SGD {percent(row['accuracy'])} at ε = {round_up(epsilon)}, "
+                    f"PATE's student {percent(near['accuracy'])} at {round_up(near['epsilon'])}."
                 )
         said.append("\n  ".join(lines))
     return "\n".join(said)

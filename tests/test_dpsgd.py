@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 def dpsgd() -> Iterator[ModuleType]:
     if importlib.util.find_spec("opacus") is None:
         need("opacus")
+    sys.path.insert(0, str(ROOT / "experiments"))  # scripts import each other by name
     spec = importlib.util.spec_from_file_location("dpsgd", ROOT / "experiments" / "dpsgd.py")
     assert spec is not None
     assert spec.loader is not None
@@ -28,6 +29,7 @@ def dpsgd() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     del sys.modules["dpsgd"]
+    sys.path.remove(str(ROOT / "experiments"))
 
 
 def test_a_small_run_learns_and_its_epsilon_is_that_of_dp_accounting(dpsgd: ModuleType) -> None:
@@ -60,7 +62,8 @@ def test_the_page_says_what_the_json_says(dpsgd: ModuleType) -> None:
     for task in facts["tasks"]:
         for row in (row for row in task["rows"] if row["epsilon"] is not None):
             assert row["epsilon_opacus"] <= row["epsilon"]
-            assert row["epsilon_opacus"] == pytest.approx(row["epsilon_outside"], rel=0.02)
+            # Opacus adds the error that it allows itself
+            assert row["epsilon_opacus"] == pytest.approx(row["epsilon_outside"], rel=0.02, abs=1.2 * dpsgd.ERROR)
             assert row["schedule"] in [
                 t["schedule"] for t in row["tuning"] if t["public_accuracy"] == dpsgd.on_public(row)
             ]
@@ -72,7 +75,7 @@ def test_pate_students_come_from_the_results_that_are_there(dpsgd: ModuleType) -
     assert {round(s["epsilon"], 1) for s in students} >= {0.9, 2.0}
     assert dpsgd.beside(students, 0.3) == "–"
     assert "(ε = 0.900)" in dpsgd.beside(students, 0.9)
-    assert dpsgd.pate("no such data") == []
+    assert min(s["epsilon"] for s in dpsgd.pate("mnist")) <= 0.1
 
 
 def test_the_learner_that_is_named_was_chosen_on_public_rows(dpsgd: ModuleType) -> None:
@@ -81,5 +84,8 @@ def test_the_learner_that_is_named_was_chosen_on_public_rows(dpsgd: ModuleType) 
         for name, public, test in (("a", 0.8, 0.7), ("b", 0.7, 0.9))
     ]
     assert [row["learner"] for row in dpsgd.best_learners({"rows": rows})] == ["a"]
-    students = [{"epsilon": e, "accuracy": {"mean": m, "deviation": 0.0}} for e, m in ((0.5, 0.9), (0.9, 0.8))]
+    students = [
+        {"epsilon": e, "accuracy": {"mean": m, "deviation": 0.0}, "public": m} for e, m in ((0.5, 0.9), (0.9, 0.8))
+    ]
     assert dpsgd.beside(students, 1.0).startswith("80.00%")
+    assert dpsgd.worth(students) == students[:1]

@@ -77,6 +77,11 @@ def test_table_1_has_the_students_of_their_pages() -> None:
             assert rows[setting["setting"]]["publishable_epsilon"] == setting["worst_case_epsilon"]
 
 
+def test_the_headline_of_readme_is_table_1_s() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert script("table1").headline(stored("table1")) in readme, "python experiments/table1.py prints it"
+
+
 def test_planned_noise_of_mnist_is_what_plan_gives() -> None:
     from terrine import GNMax, least_noise, publishable_guarantee
 

@@ -77,6 +77,27 @@ def test_table_1_has_the_students_of_their_pages() -> None:
             assert rows[setting["setting"]]["publishable_epsilon"] == setting["worst_case_epsilon"]
 
 
+def test_every_result_says_what_made_it() -> None:
+    runs = stored("runs")
+    assert script("provenance").page(runs) == said("README"), "run: python experiments/provenance.py"
+    for page in PAGES:
+        assert page.stem in runs or page.stem == "README"
+    for run in runs.values():
+        assert re.match(r"python (experiments|benchmarks)/\w+\.py", run["command"])
+        assert re.fullmatch(r"[0-9a-f]{10}\+?", run["commit"])
+        assert run["machine"]
+
+
+def test_a_run_is_recorded_with_its_commit_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    provenance = script("provenance")
+    monkeypatch.setattr(provenance, "RUNS", tmp_path / "runs.json")
+    provenance.record("b", "python experiments/b.py")
+    provenance.record("a", "python experiments/a.py", ran_on="elsewhere")
+    found = json.loads((tmp_path / "runs.json").read_text())
+    assert list(found) == ["a", "b"]
+    assert (found["a"]["machine"], found["b"]["machine"]) == ("elsewhere", provenance.machine())
+
+
 def test_the_headline_of_readme_is_table_1_s() -> None:
     readme = (ROOT / "README.md").read_text()
     assert script("table1").headline(stored("table1")) in readme, "python experiments/table1.py prints it"
@@ -118,7 +139,7 @@ def test_every_picture_and_every_json_is_used() -> None:
     for picture in RESULTS.glob("*.png"):
         assert picture.name in pages
     for file in RESULTS.glob("*.json"):
-        assert (RESULTS / f"{file.stem}.md").is_file() or file.stem in pages
+        assert (RESULTS / f"{file.stem}.md").is_file() or file.stem in pages or file.stem == "runs"
 
 
 def test_no_page_holds_what_is_not_a_number() -> None:

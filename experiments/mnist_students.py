@@ -73,7 +73,7 @@ class Setting:
     answers: int | None = None
     representative: bool = False
     chosen: str
-    learners: tuple[str, ...] = (FEATURES, THEN)
+    learners: tuple[str, ...] = (FEATURES,)
 
 
 def confident(threshold: float, sigma_check: float, sigma_vote: float) -> ConfidentGNMax:
@@ -132,6 +132,7 @@ SETTINGS = (
             queries=30,
             representative=True,
             chosen=BY_PLAN,
+            learners=(FEATURES, THEN),
         )
         for teachers, epsilon, sigma in (
             (1000, 0.2, 111.8),
@@ -254,19 +255,22 @@ def learn(given: argparse.Namespace) -> None:
         y=np.concatenate([task.public_y, task.test_y]),
         features={},
     )
-    tasks: list[Task] = []
     for seed in range(given.seeds):
 
         def wanted(setting: str, learners: tuple[str, ...], seed: int = seed) -> list[str]:
             return [n for n in learners if (not given.only or n in given.only) and (setting, n, seed) not in done]
 
-        private, public, test = (
-            featured(task, seed) if stored is None else (stored[k] for k in ("private", "public", "test"))
-        )
-        images.features[seed] = public, test
-        for setting in SETTINGS:
-            if not wanted(setting.name, setting.learners):
-                continue
+        tasks = [
+            Task(setting=name, learner=name, seed=seed, labels=np.full(PUBLIC, ABSTAIN), facts={})
+            for name in wanted(BASELINE, (BASELINE,))
+        ]
+        asked_for = [setting for setting in SETTINGS if wanted(setting.name, setting.learners)]
+        if asked_for:
+            private, public, test = (
+                featured(task, seed) if stored is None else (stored[k] for k in ("private", "public", "test"))
+            )
+            images.features[seed] = public, test
+        for setting in asked_for:
             asked = np.arange(setting.queries)
             if setting.representative:
                 asked = representative_rows(public, setting.queries, seed=seed)
@@ -280,17 +284,13 @@ def learn(given: argparse.Namespace) -> None:
                 Task(setting=setting.name, learner=name, seed=seed, labels=labels, facts=facts)
                 for name in wanted(setting.name, setting.learners)
             ]
-        tasks += [
-            Task(setting=name, learner=name, seed=seed, labels=np.full(PUBLIC, ABSTAIN), facts={})
-            for name in wanted(BASELINE, (BASELINE,))
-        ]
         print(f"seed {seed}: features, teachers and answers are there", flush=True)
-    order = [FEATURES, THEN, *NETS, BASELINE]
-    tasks.sort(key=lambda task: (order.index(task.learner), task.seed))
-    for row in Processes(n_workers=given.workers).map(learned, tasks, shared=images):
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        out.write_text(json.dumps(rows, indent=1) + "\n")
+        order = [FEATURES, BASELINE, THEN, *NETS]
+        tasks.sort(key=lambda task: order.index(task.learner))
+        for row in Processes(n_workers=given.workers).map(learned, tasks, shared=images):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -34,7 +34,11 @@ soak: .venv/.installed # and benchmarks/results/soak.json
 # Tables and figures of docs/results, from data under $TERRINE_DATA. Files that GPU runs left, where there are some:
 # VOTES=FOLDER (vote files of MNIST and Glyph), FEATURES=FILE (features of MNIST's images), LONG=1 (another half hour);
 # without them these parts are drawn again from the committed JSON.
+TERRINE_DATA ?= ../shared/data
+results: export TERRINE_DATA := $(abspath $(TERRINE_DATA))
 results: .venv/.installed
+	@for part in votes mnist adult glyph; do test -d "$$TERRINE_DATA/$$part" || \
+	  { echo "Expected the folder $$part under TERRINE_DATA=$$TERRINE_DATA (see docs/datasets.md), got none."; exit 2; }; done
 	$(BIN)/python experiments/paper_votes.py
 	$(BIN)/python experiments/accounting.py
 	$(BIN)/python experiments/cost_by_gap.py
@@ -44,6 +48,7 @@ results: .venv/.installed
 	$(BIN)/python experiments/adult_students.py
 	@echo "students on MNIST: taken from docs/results/mnist_students.json (GPU)"
 	$(BIN)/python experiments/mnist_students.py show
+	test ! -f docs/results/glyph_students.json || $(BIN)/python experiments/glyph_students.py show
 	$(if $(FEATURES),,@echo "student_by_teachers, dpsgd: taken from their JSON; FEATURES=FILE runs them")
 	$(BIN)/python experiments/student_by_teachers.py $(or $(FEATURES),--draw)
 	$(BIN)/python experiments/dpsgd.py $(if $(FEATURES),--features $(FEATURES),--page)

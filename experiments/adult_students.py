@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from provenance import record
-from scipy import stats
 from sklearn.base import clone
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tables import RESULTS as OUT
+from tables import markdown, percent, spread, up
 
 from terrine import (
     ConfidentGNMax,
@@ -36,7 +37,7 @@ from terrine import (
     publishable_guarantee,
     synthetic_votes,
 )
-from terrine.accounting.curves import ORDERS, round_up
+from terrine.accounting.curves import ORDERS
 from terrine.datasets import DataSet, load
 from terrine.executors import Serial
 from terrine.mechanisms import ABSTAIN
@@ -47,7 +48,6 @@ from terrine.teachers import poll_teachers
 from terrine.teachers.recipes import adult_teacher
 
 VOTES = Path(os.environ.get("TERRINE_DATA", "../shared/data")) / "votes" / "adult_250_teachers.npy"
-OUT = Path(__file__).parents[1] / "docs" / "results"
 DELTA = 1e-5
 SEEDS, TUNING_SEEDS = range(5), range(100, 105)
 TUNED_ON = slice(4000, None)  # of the public rows: none of them is asked about in any setting
@@ -149,13 +149,6 @@ def tuning(task: DataSet, voters: dict[str, Votes]) -> dict[str, dict[str, float
     return {name: {where: float(np.mean(s)) for where, s in by.items()} for name, by in found.items()}
 
 
-def spread(values: list[float]) -> dict[str, Any]:
-    """Mean, standard deviation and 95% interval (Student's t) over seeds."""
-    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * deviation / np.sqrt(len(values))
-    return {"mean": mean, "deviation": deviation, "interval": [mean - half, mean + half], "by_seed": values}
-
-
 def measure(task: DataSet, setting: Setting, votes: Votes) -> dict[str, Any]:
     """One setting: what it costs, and its students on the second half of adult.test, with what they compare with."""
     asked, truth = votes[: setting.n_queries], task.public_y[: setting.n_queries]
@@ -219,27 +212,17 @@ def baseline(task: DataSet) -> dict[str, Any]:
     return {name: spread(values) for name, values in found.items()}
 
 
-def markdown(rows: list[list[str]]) -> str:
-    header, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))
-
-
-def percent(found: dict[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['mean']:.2%} ± {found['deviation']:.2%} ({low:.2%} to {high:.2%})"
-
-
 def noise(mechanism: dict[str, float]) -> str:
     if "scale" in mechanism:
         return f"LNMax, scale {mechanism['scale']:g}"
     return ", ".join(f"{mechanism[name]:g}" for name in ("threshold", "sigma_check", "sigma_vote"))
 
 
-def tables(found: dict[str, Any]) -> tuple[str, str, str, str]:
+def tables(found: dict[str, Any]) -> tuple[str, ...]:
     results, tuned = found["settings"], found["tuning"]
     costs = [["answers by", "T, σ₁, σ₂", "queries, answers at most", "chosen", "answered", "of them right",
               "ε, exact (secret elsewhere)", "ε, worst case (publishable)", "plurality right"]]  # fmt: skip
-    students = [["answers by", "student", "accuracy ± deviation (95% interval)", "plurality, the same rows",
+    students = [["answers by", "student", "accuracy ± deviation over seeds (95% interval)", "plurality, the same rows",
                  "truth, the same rows", "plurality, as many first rows", "truth, as many first rows"]]  # fmt: skip
     for r in results:
         costs.append(
@@ -250,8 +233,8 @@ def tables(found: dict[str, Any]) -> tuple[str, str, str, str]:
                 r["chosen"],
                 f"{r['answered']['mean']:.0f}",
                 f"{r['answers_right']['mean']:.1%}",
-                "–" if r["exact_epsilon"] is None else round_up(r["exact_epsilon"]),
-                f"**{round_up(r['worst_case_epsilon'])}**",
+                up(r["exact_epsilon"]),
+                f"**{up(r['worst_case_epsilon'])}**",
                 f"{r['plurality_right']:.2%}",
             ]
         )
@@ -260,9 +243,9 @@ def tables(found: dict[str, Any]) -> tuple[str, str, str, str]:
             students.append(["" if i else r["setting"], name, percent(by["answers"]), *others])
     names = list(next(iter(tuned.values())))
     chosen = [["student", *names], *([s, *(f"{by[n]:.2%}" for n in names)] for s, by in tuned.items())]
-    open_ = [["without privacy", "accuracy ± deviation (95% interval)"]]
+    open_ = [["without privacy", "accuracy ± deviation over seeds (95% interval)"]]
     open_ += [[name, percent(values)] for name, values in found["baseline"].items()]
-    return markdown(costs), markdown(students), markdown(chosen), markdown(open_)
+    return tuple(markdown(table[0], table[1:]) for table in (costs, students, chosen, open_))
 
 
 PAGE = """# Students on UCI Adult
@@ -307,11 +290,11 @@ def reading(results: list[dict[str, Any]]) -> str:
     paper, ours, *planned = (r["students"][BEST]["answers"]["mean"] for r in results[:-1])
     return (
         f"From the paper's own votes, mechanism and number of queries a small logistic student is right on {paper:.1%} "
-        f"at an exact ε of {round_up(results[0]['exact_epsilon'])} (the paper's forest: 83.7% at 1.90 by its "
-        f"accounting); with our teachers it is right on {ours:.1%} at {round_up(results[1]['exact_epsilon'])}. Planned "
+        f"at an exact ε of {up(results[0]['exact_epsilon'])} (the paper's forest: 83.7% at 1.90 by its "
+        f"accounting); with our teachers it is right on {ours:.1%} at {up(results[1]['exact_epsilon'])}. Planned "
         "from public inputs it comes with an ε that may be published: "
         + ", ".join(
-            f"{round_up(r['worst_case_epsilon'])} for {accuracy:.1%}"
+            f"{up(r['worst_case_epsilon'])} for {accuracy:.1%}"
             for r, accuracy in zip(results[2:-1], planned, strict=True)
         )
         + "."

@@ -267,8 +267,8 @@ last row; how often the first of its two rounds answered is given as roughly 3,4
 {labels}
 
 Mean accuracy of [Adult's students](adult_students.md) over five seeds. Noise and checks lose something against the
-teachers' plurality; against true labels it depends on the student: one that overfits (a forest) learns better from the
-teachers' smoother labels than from the truth, with noise and all.
+teachers' plurality; against true labels it depends on the student: the forest, which overfits, learns better from
+private answers than from as many true labels in {forest} settings, the others in {others}.
 """
 
 
@@ -322,6 +322,10 @@ def page(results: dict[str, Any]) -> str:
         + [f"{row[kind]:.2%}" for kind in ("answers", "first_plurality", "first_truth", "plurality", "truth")]
         for row in r["labels"]
     ]
+    beaten = {
+        forest: [row["answers"] > row["first_truth"] for row in r["labels"] if (row["student"] == "forest") == forest]
+        for forest in (True, False)
+    }
     named = ("quartered", "lnmax", "confident", "interactive", "teachers", "checks", "synergy")
     both = [f"{name}, {kind}" for kind in ("papers' bounds", "worst case") for name in ("LNMax", "GNMax")]
     pairs = [f"{name}, {kind}" for kind in KINDS.values() for name in ("GNMax", "Confident")]
@@ -347,6 +351,8 @@ def page(results: dict[str, Any]) -> str:
             ],
             teachers,
         ),
+        forest=f"{sum(beaten[True])} of {len(beaten[True])}",
+        others=f"{sum(beaten[False])} of {len(beaten[False])}",
         labels=markdown(
             [
                 "answers by",

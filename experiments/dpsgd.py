@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
 from provenance import record
+from tables import RESULTS as OUT
+from tables import markdown, percent, spread, up
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -37,7 +39,6 @@ from terrine.features.edges import edges
 from terrine.partition import partition
 from terrine.teachers.recipes import adult_teacher
 
-OUT = Path(__file__).parents[1] / "docs" / "results"
 DELTA = 1e-5
 CLIP = 1.0  # the longest gradient of one row
 MOMENTUM = 0.9
@@ -208,10 +209,6 @@ def right(network: nn.Module, X: Tensor, y: NDArray[np.int64]) -> float:
         return float((network(X).argmax(dim=1).numpy() == y).mean())
 
 
-def spread(values: list[float]) -> dict[str, Any]:
-    return {"mean": float(np.mean(values)), "deviation": float(np.std(values, ddof=1)), "by_seed": values}
-
-
 def features(data: DataSet, inputs: str, learned: Path | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(private, public, test) rows: every row a function of itself alone, fixed or learned from public rows."""
     rows = (data.private.X, data.public.X, data.test_X)
@@ -261,55 +258,38 @@ def measure(task: Task, data: DataSet, learned: Path) -> list[dict[str, Any]]:
                 "tuning": [t | {"schedule": asdict(t["schedule"])} for t in tuning],
             }
             rows.append(row)
-            print(f"{task.data}, {learner.name}, ε = {epsilon}: {percent(row['accuracy'])}", flush=True)
+            print(f"{task.data}, {learner.name}, ε = {epsilon}: {percent(row['accuracy'], interval=False)}", flush=True)
     return rows
 
 
 def pate(data: str) -> list[dict[str, Any]]:
-    """Students of docs/results with an ε that may be published, each the learner that was best on public rows."""
-    path = OUT / f"{data}_students.json"
-    facts = json.loads(path.read_text())
+    """Students of docs/results whose noise was chosen without votes, each the learner that was best on public rows."""
+    facts = json.loads((OUT / f"{data}_students.json").read_text())
     found = []
     for setting in facts["settings"]:
-        name = setting.get("name", setting.get("setting"))
+        if "plan" not in setting["chosen"]:
+            continue
         if "students" in setting:  # Adult: chosen on public rows of their own
+            name = setting["setting"]
             best = max(setting["students"], key=lambda student: np.mean(list(facts["tuning"][student].values())))
-            learned = setting["students"][best]["answers"]
-            accuracy, epsilon = {key: learned[key] for key in ("mean", "deviation")}, setting["worst_case_epsilon"]
-            tuned = facts["tuning"][best]
-            public = tuned.get(name, float(np.mean(list(tuned.values()))))
+            student, epsilon, public = setting["students"][best]["answers"], setting["worst_case_epsilon"], None
         else:
-            some = [row for row in facts["table"] if row["setting"] == name]
-            row = max(some, key=lambda row: row["accuracy_public"])
-            best, accuracy = row["learner"], {"mean": row["accuracy"], "deviation": row["spread"]}
-            epsilon, public = setting["publishable_epsilon"], row["accuracy_public"]
+            name = setting["name"]
+            row = max((r for r in facts["table"] if r["setting"] == name), key=lambda r: r["accuracy_public"])
+            best, student, epsilon = row["learner"], row["student"], row["publishable_epsilon"]
+            public = row["accuracy_public"]
+        accuracy = {key: student[key] for key in ("mean", "deviation")}
         found.append({"name": f"{best}, {name}", "epsilon": epsilon, "accuracy": accuracy, "public": public})
     return found
 
 
-def markdown(rows: list[list[str]]) -> str:
-    header, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))
-
-
-def percent(found: dict[str, Any]) -> str:
-    return f"{found['mean']:.2%} ± {found['deviation']:.2%}"
-
-
 def beside(students: list[dict[str, Any]], epsilon: float) -> str:
-    """The student with the largest publishable ε that is no larger: not the best on test rows."""
+    """The student with the largest publishable ε that is no larger; of several the best on public rows, not on test."""
     fit = [s for s in students if s["epsilon"] <= epsilon]
     if not fit:
         return "–"
-    last = max(fit, key=lambda s: (s["epsilon"], s["public"]))
-    return f"{percent(last['accuracy'])} (ε = {round_up(last['epsilon'])})"
-
-
-def worth(students: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without those that another one beats on public rows at no larger an ε."""
-    return [
-        s for s in students if not any(t["public"] > s["public"] and t["epsilon"] <= s["epsilon"] for t in students)
-    ]
+    last = max(fit, key=lambda s: (s["epsilon"], s["public"] or 0.0))
+    return f"{percent(last['accuracy'], interval=False)} (ε = {up(last['epsilon'])})"
 
 
 def on_public(row: dict[str, Any]) -> float:
@@ -335,13 +315,13 @@ def results_table(task: dict[str, Any]) -> str:
         line = [
             row["learner"],
             f"{row['parameters']:,}",
-            f"**{round_up(row['epsilon_opacus'])}**",
-            round_up(row["epsilon_replaced"]),
-            percent(row["accuracy"]),
-            percent(plain[row["learner"]]),
+            f"**{up(row['epsilon_opacus'])}**",
+            up(row["epsilon_replaced"]),
+            percent(row["accuracy"], interval=False),
+            percent(plain[row["learner"]], interval=False),
         ]
-        lines.append([*line, beside(task["pate"], row["epsilon"])] if with_pate else line)
-    return markdown(lines)
+        lines.append([*line, beside(task["pate"], row["epsilon_replaced"])] if with_pate else line)
+    return markdown(lines[0], lines[1:])
 
 
 def schedules_table(facts: dict[str, Any]) -> str:
@@ -352,13 +332,13 @@ def schedules_table(facts: dict[str, Any]) -> str:
             for tried in row["tuning"]:
                 chosen = tried["schedule"] == row["schedule"]
                 batch, epochs, rate = tried["schedule"].values()
-                costs = [f"{row['noise']:.3f}", f"{row['steps']:,}", f"{row['epsilon_opacus']:.4f}",
-                         f"{row['epsilon_outside']:.4f}"]  # fmt: skip
+                costs = [f"{row['noise']:.3f}", f"{row['steps']:,}", round_up(row["epsilon_opacus"], 4),
+                         round_up(row["epsilon_outside"], 4)]  # fmt: skip
                 lines.append(
                     [task["data"], row["learner"], f"{row['epsilon']}", f"{batch:,}, {epochs}, {rate:g}",
                      f"{tried['public_accuracy']:.2%}", "yes" if chosen else "", *(costs if chosen else [""] * 4)]
                 )  # fmt: skip
-    return markdown(lines)
+    return markdown(lines[0], lines[1:])
 
 
 def reading(facts: dict[str, Any]) -> str:
@@ -367,15 +347,19 @@ def reading(facts: dict[str, Any]) -> str:
     for task in facts["tasks"]:
         best = best_learners(task)
         numbers = (f"{r['accuracy']['mean']:.1%} at ε = {r['epsilon']} ({r['learner']})" for r in best)
-        lines = [f"- **{task['data']}**: DP-SGD is right on {', '.join(numbers)}."]
-        # Compared under one relation, PATE's: a row replaced; each with what is nearest, if that is near
+        lines = [f"- **{task['data']}**, a row added or removed: DP-SGD is right on {', '.join(numbers)}."]
+        # Compared under one relation, PATE's; each with what is nearest, if that is near
         for row in best if task["pate"] else ():
             epsilon = row["epsilon_replaced"]
-            near = min(worth(task["pate"]), key=lambda s: (abs(np.log(s["epsilon"] / epsilon)), -s["public"]))
+            near = min(task["pate"], key=lambda s: (abs(np.log(s["epsilon"] / epsilon)), -(s["public"] or 0.0)))
             if max(near["epsilon"], epsilon) < 1.5 * min(near["epsilon"], epsilon):
+                ours, theirs = percent(row["accuracy"], interval=False), percent(near["accuracy"], interval=False)
+                public = (
+                    "" if near["public"] is None else f" ({on_public(row):.2%} and {near['public']:.2%} on public rows)"
+                )
                 lines.append(
-                    f"With a row replaced: DP-SGD {percent(row['accuracy'])} at ε = {round_up(epsilon)}, "
-                    f"PATE's student {percent(near['accuracy'])} at {round_up(near['epsilon'])}."
+                    f"With a row replaced: DP-SGD {ours} at ε = {up(epsilon)}, PATE's student {theirs} at "
+                    f"{up(near['epsilon'])}{public}."
                 )
         said.append("\n  ".join(lines))
     return "\n".join(said)
@@ -409,13 +393,12 @@ Compare that one with PATE's. With ids of persons, hashed shares cover a person 
   included, and several owners who never pool their rows; it gives labels as a service, and the student is any model, of
   any size, trained as often as one likes on answers that are paid for already.
 
-**What favours DP-SGD here.** Everything was chosen on the true labels of public rows
-({n_tuning}), at no cost in ε; to choose on private rows costs. The two schedules of a learner are what was left of a
-wider look on the same public rows and seeds, which the command does not repeat: 39 settings of linear models on Adult,
-24 runs on MNIST, counting every ε (those of tanh units on Adult are a guess). PATE's students were chosen among eight
-learners, on half of Adult's public rows. **What does not.** All but one learner leave the public rows unused in
-training. Of the 24 runs on MNIST 18 were on edges, five on scattering features whose normalisation was wrong, and one,
-of five epochs, of a convolutional net: that says nothing against these two.
+**What was chosen on what.** Everything of DP-SGD on the true labels of public rows ({n_tuning}), at no cost in ε; to
+choose on private rows costs. The two schedules of a learner are what was left of a wider look on the same public rows
+and seeds, which the command does not repeat: 39 settings of linear models on Adult, 24 runs on edges and other inputs
+of MNIST (five on scattering features whose normalisation was wrong, and one, of five epochs, of a convolutional net:
+that says nothing against these two), 18 on features of public images; those of tanh units on Adult are a guess. PATE's
+features, teachers, number of questions and students were chosen on the same labels, its noise without votes.
 
 **Features of public images.** The last learner on MNIST has what PATE's teachers and student have there: features that
 were learned from the 9,000 public images without labels. They do most of the work, for both: compare PATE with it.

@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from mnist_students import surest
-from provenance import machine, record
+from provenance import commit, machine, record
+from tables import RESULTS, percent, spread, up
 
 from terrine.accounting.costs import cost, expected_cost, worst_case_cost
-from terrine.accounting.curves import RdpCurve, guarantee, round_up
+from terrine.accounting.curves import RdpCurve, guarantee
 from terrine.datasets.fonts import Glyphs
 from terrine.datasets.glyph import Glyph, Plan
 from terrine.executors import Processes
@@ -44,7 +44,6 @@ from terrine.students import Distortion, SupervisedStudent, VATStudent, fit_stud
 from terrine.teachers.centroids import CentroidTeacher
 from terrine.votes import Votes
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
 RECIPE = FeatureRecipe(
     dimensions=None, steps=3500, rotate=12.0, zoom=0.18, shear=0.2, shift=2.5, elastic=0.025, stroke=0.3, views=2
 )
@@ -250,7 +249,7 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
         rows = second_rows()
         proba = student.predict_proba(public[rows])
         if job.seed == 0 and job.learner == VAT:
-            np.savez_compressed(known.out / "glyph_proba.npz", proba=proba.astype(np.float16))
+            np.savez_compressed(known.out / "glyph_proba.npz", proba=proba.astype(np.float32))
         votes = Votes(known.counts[rows], n_teachers=max(ENSEMBLES))
         given = answer(second_round(), votes, rng=SeededNoise(job.seed + 100), student_proba=proba)
         labels = labels.copy()
@@ -268,6 +267,7 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
         "accuracy_public": float((student.predict(public) == known.public_true).mean()),
         "seconds": time.perf_counter() - start,
         "machine": machine(),
+        "commit": commit(),
         **more,
     }
 
@@ -310,7 +310,7 @@ def learn(path: str, out: Path, keep: Path, *, seeds: int, workers: int) -> None
         X, y = np.concatenate([x for x, _ in blocks]), np.concatenate([one for _, one in blocks])
         student = fit_student(OF_ALL, X, y.astype(np.int64), classes=CLASSES, seed=0)
         accuracy = float((student.predict(test) == test_true).mean())
-        facts = {"accuracy": accuracy, "seconds": time.perf_counter() - start, "machine": machine()}
+        facts = {"accuracy": accuracy, "seconds": time.perf_counter() - start, "machine": machine(), "commit": commit()}
         keep_row({"setting": BASELINE, "learner": VAT, "seed": 0, "answers": len(y), **facts})
     asked = {name: asked_rows(setting, known, seed=0) for name, setting in settings().items()}
     np.savez_compressed(out / "glyph_questions.npz", **asked)
@@ -329,8 +329,7 @@ def costs(out: Path) -> dict[str, dict[str, float | None]]:
     for name, setting in settings().items():
         rows = asked[name]
         votes = Votes(counts[rows], n_teachers=m)
-        public = {"n_queries": setting.queries, "n_answered": setting.answers}
-        worst = worst_case_cost(setting.mechanism, **public, orders=FEW)
+        worst = worst_case_cost(setting.mechanism, n_queries=setting.queries, n_answered=setting.answers)
         paper = expected_cost(setting.mechanism, votes, orders=FEW).reveal()
         exact = None if isinstance(setting.mechanism, LNMax) else cost(setting.mechanism, votes, orders=FEW).reveal()
         curves[name] = paper, exact or paper, worst
@@ -341,12 +340,12 @@ def costs(out: Path) -> dict[str, dict[str, float | None]]:
         }
         print(name, found[name], flush=True)
     proba = np.load(out / "glyph_proba.npz")["proba"].astype(float)
-    proba /= proba.sum(axis=1, keepdims=True)
+    proba /= proba.sum(axis=1, keepdims=True)  # as they were, but for float32
     votes = Votes(counts[second_rows()], n_teachers=m)
     again = (
         expected_cost(second_round(), votes, orders=FEW, student_proba=proba).reveal(),
         cost(second_round(), votes, orders=FEW, student_proba=proba).reveal(),
-        worst_case_cost(second_round(), n_queries=SECOND_QUERIES, n_answered=SECOND_ANSWERS, orders=FEW),
+        worst_case_cost(second_round(), n_queries=SECOND_QUERIES, n_answered=SECOND_ANSWERS),
     )
     paper, exact, worst = (first + second for first, second in zip(curves[FIRST], again, strict=True))
     found[BOTH] = {
@@ -355,16 +354,6 @@ def costs(out: Path) -> dict[str, dict[str, float | None]]:
         "publishable_epsilon": guarantee(worst, delta=DELTA).epsilon,
     }
     return found
-
-
-def spread(values: list[float]) -> dict[str, Any]:
-    """Mean; over more than one seed also deviation and 95% interval (Student's t)."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return {"mean": mean, "deviation": None, "interval": None}
-    deviation = float(np.std(values, ddof=1))
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * deviation / np.sqrt(len(values))
-    return {"mean": mean, "deviation": deviation, "interval": [mean - half, min(1.0, mean + half)]}
 
 
 def summary(out: Path) -> dict[str, Any]:
@@ -381,6 +370,7 @@ def summary(out: Path) -> dict[str, Any]:
                     "accuracy_public": float(np.mean([run["accuracy_public"] for run in some])),
                     "answered": float(np.mean([run["answers"] for run in some])),
                     "answers_right": float(np.mean([run["answers_right"] for run in some])),
+                    "chosen": settings()[FIRST if setting == BOTH else setting].chosen if setting in by_setting else "",
                     **by_setting.get(setting, {}),
                 }
             )
@@ -399,38 +389,34 @@ def show(out: Path | None) -> None:
         found = summary(out)
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         command = "python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP && … learn GLYPHS.npz OUT KEEP"
-        record("glyph_students", command, ran_on="; ".join(sorted({run["machine"] for run in found["runs"]})))
+        record(
+            "glyph_students",
+            command,
+            ran_on="; ".join(sorted({run["machine"] for run in found["runs"]})),
+            at=found["runs"][-1]["commit"],
+        )
     found = json.loads(file.read_text())
     (RESULTS / "glyph_students.md").write_text(page(found))
     print(page(found))
 
 
 def page(found: dict[str, Any]) -> str:
-    def up(value: float | None) -> str:
-        return "–" if value is None else round_up(value)
-
-    def percent(student: dict[str, Any]) -> str:
-        if student["deviation"] is None:
-            return f"{student['mean']:.2%}"
-        low, high = student["interval"]
-        return f"{student['mean']:.2%} ± {student['deviation']:.2%} ({low:.2%} to {high:.2%})"
-
     baseline, last = found["baseline"]["mean"], None
     lines = [
-        "| answers by | answers (right) | ε, the paper's accountant | ε, exact | ε, publishable | learner | "
-        "accuracy ± deviation (95% interval) | below the baseline | on the public rows |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| answers by | noise chosen | answers (right) | ε, the paper's accountant | ε, exact | ε, publishable | "
+        "learner | accuracy ± deviation over seeds (95% interval) | below the baseline | on the public rows |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
-        first = ["", "", "", "", ""]
+        first = [""] * 6
         if row["setting"] != last:
             epsilons = [up(row.get(name)) for name in ("paper_epsilon", "exact_epsilon", "publishable_epsilon")]
-            first = [row["setting"], f"{row['answered']:,.0f} ({row['answers_right']:.1%})", *epsilons]
+            first = [row["setting"], row["chosen"], f"{row['answered']:,.0f} ({row['answers_right']:.1%})", *epsilons]
         last = row["setting"]
         below = f"{100 * (baseline - row['student']['mean']):.1f} points"
         rest = [row["learner"], percent(row["student"]), below, f"{row['accuracy_public']:.2%}"]
         lines.append(f"| {' | '.join([*first, *rest])} |")
-    lines.append(f"| no privacy | | | | | {BASELINE} | {percent(found['baseline'])} | | |")
+    lines.append(f"| no privacy | | | | | | {BASELINE} | {percent(found['baseline'])} | | |")
     ensembles = ["| teachers × images | a teacher is right | plurality is right | mean top vote |", "|---|---|---|---|"]
     ensembles += [
         f"| {e['teachers']:,} × {EACH:,} | "
@@ -452,12 +438,13 @@ python experiments/glyph_students.py show OUT
 {table}
 
 150 symbols, 12% of the labels wrong, faces of private, public and test images apart; accuracy is against the symbol
-that was drawn. δ = 1e-8; ε rounds up. *The paper's accountant* and *exact* depend on the votes: secret where data are
-private, and no guarantees; these votes are of public data. For two rounds they are sums over rounds, of which the
-second depends on the first one's answers: an experiment's number. *Publishable* is the worst case over all votes. The
-noise is seeded to be repeated: these answers are not private. Learners: *VAT* on 100,000 public images, *Features*:
-linear discriminants on features that were learned from these images without labels, and a net on what that is surest
-of. Settings and learners were chosen by the public images' true symbols.
+that was drawn. δ = 1e-8; ε rounds up; neighbours: one image is replaced. *The paper's accountant* and *exact* depend on
+the votes: secret where data are private, and no guarantees; these votes are of public data, and the numbers those of
+the first seed. For two rounds they are sums over rounds, of which the second depends on the first one's answers: an
+experiment's number. *Publishable* is the worst case over all votes. The noise is seeded to be repeated: these answers
+are not private. Learners: *VAT* on 100,000 public images, *Features*: linear discriminants on features that were
+learned from these images without labels, and a net on what that is surest of. Learners were chosen by the public
+images' true symbols.
 
 {ensembles}
 """

@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-from provenance import machine, record
+from provenance import commit, machine, record
+from tables import RESULTS, markdown, percent, spread, up
 
 from terrine.accounting.costs import cost
-from terrine.accounting.curves import ORDERS, guarantee, round_up
+from terrine.accounting.curves import ORDERS, guarantee
 from terrine.accounting.release import publishable_guarantee
 from terrine.datasets import DataSet, load
 from terrine.executors import Processes
@@ -45,7 +45,7 @@ from terrine.votes import Votes
 
 PUBLIC, DELTA, CLASSES = 9000, 1e-5, [str(digit) for digit in range(10)]
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+FEATURES_RUN = RESULTS.parents[1] / "benchmarks" / "results" / "features_gpu.json"
 SURE = 0.9  # share of the public rows, the surest, whose labels by features a net then learns from
 NETS = {"VAT": VATStudent(), "Match": MatchStudent(), "GAN": GANStudent(steps=3000)}
 FEATURES, THEN = "Features", "Features, then a net"
@@ -134,12 +134,7 @@ SETTINGS = (
             chosen=BY_PLAN,
             learners=(FEATURES, THEN),
         )
-        for teachers, epsilon, sigma in (
-            (1000, 0.2, 111.8),
-            (2000, 0.2, 111.8),
-            (5000, 0.1, 211.9),
-            (10_000, 0.05, 400.5),
-        )
+        for teachers, epsilon, sigma in PLANNED
     ),
 )
 
@@ -232,6 +227,7 @@ def learned(task: Task, images: Images) -> dict[str, Any]:
         "accuracy_public": float((student.predict(public) == images.y[:PUBLIC]).mean()),
         "seconds": time.perf_counter() - start,
         "machine": machine(),
+        "commit": commit(),
     }
 
 
@@ -247,6 +243,9 @@ def learn(given: argparse.Namespace) -> None:
     stored = None if given.features is None else np.load(given.features)
     rows: list[dict[str, Any]] = json.loads(out.read_text()) if out.is_file() else []
     done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
+    kind = "own" if stored is None else "shared"
+    if {row["features"] for row in rows if "features" in row} - {kind}:
+        raise SystemExit(f"Expected runs with {kind} features in {out}, got others: name another file.")
     private_y = np.asarray(task.private.y, dtype=np.int64)
     images = Images(
         private=np.asarray(task.private.X),
@@ -279,7 +278,7 @@ def learn(given: argparse.Namespace) -> None:
                 who = {"teachers": setting.teachers, "nearest": setting.nearest}
                 cast = polled(private, private_y, public[asked], **who, seed=seed)
             labels, facts = answered(setting, cast, asked, seed=seed)
-            facts["features"] = "own" if stored is None else "shared"
+            facts["features"] = kind
             tasks += [
                 Task(setting=setting.name, learner=name, seed=seed, labels=labels, facts=facts)
                 for name in wanted(setting.name, setting.learners)
@@ -294,18 +293,21 @@ def learn(given: argparse.Namespace) -> None:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean, spread and 95% interval (Student's t) over seeds."""
-    result: dict[str, Any] = {"setting": rows[0]["setting"], "learner": rows[0]["learner"], "seeds": len(rows)}
-    for name in ("answers", "answers_right", "top_share", "sure_right", "accuracy", "accuracy_public"):
-        values = np.array([row[name] for row in rows if row.get(name) is not None], dtype=float)
-        result[name] = float(values.mean()) if values.size else None
-        if name == "accuracy" and len(values) > 1:
-            half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-            result["spread"] = float(values.std(ddof=1))
-            result["interval"] = [result[name] - half, min(1.0, result[name] + half)]
+    """One setting and learner, over seeds."""
+
+    def mean(name: str) -> float | None:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        return float(np.mean(values)) if values else None
+
     exact = [row["exact_epsilon"] for row in rows if row.get("exact_epsilon") is not None]
-    result["exact_epsilon"] = max(exact, default=None)
-    return result
+    return {
+        "setting": rows[0]["setting"],
+        "learner": rows[0]["learner"],
+        "student": spread([row["accuracy"] for row in rows]),
+        "answered": mean("answers"),
+        **{name: mean(name) for name in ("answers_right", "top_share", "sure_right", "accuracy_public")},
+        "exact_epsilon": max(exact, default=None),
+    }
 
 
 def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -314,63 +316,49 @@ def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for setting in SETTINGS:
         numbers = {"n_queries": setting.queries, "n_answers": setting.answers, "delta": DELTA}
         worst = publishable_guarantee(setting.mechanism, **{k: v for k, v in numbers.items() if v is not None})
-        kind = type(setting.mechanism).__name__
-        settings.append({**asdict(setting), "kind": kind, "publishable_epsilon": worst.epsilon})
+        about = {"publishable_epsilon": worst.epsilon, "chosen": setting.chosen}
+        settings.append({**asdict(setting), **about, "kind": type(setting.mechanism).__name__})
         for learner in setting.learners:
             some = [row for row in rows if (row["setting"], row["learner"]) == (setting.name, learner)]
-            table += [{**summary(some), "publishable_epsilon": worst.epsilon, "chosen": setting.chosen}] if some else []
-    baseline = [row for row in rows if row["learner"] == BASELINE]
+            table += [{**summary(some), **about}] if some else []
+    baseline = [row["accuracy"] for row in rows if row["learner"] == BASELINE]
     return {
         "delta": DELTA,
         "features": sorted({row["features"] for row in rows if "features" in row}),
         "settings": settings,
         "table": table,
-        "baseline": summary(baseline) if baseline else None,
+        "baseline": spread(baseline) if baseline else None,
         "runs": rows,
     }
 
 
 def table(found: dict[str, Any]) -> str:
-    lines = [
-        "| answers by | chosen | answers (right) | ε, exact (secret elsewhere) | ε, worst case (publishable) | "
-        "learner | accuracy ± deviation (95% interval) | on the public rows |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    last = None
+    header = ["answers by", "noise chosen", "answers (right)", "ε, exact (secret elsewhere)",
+              "ε, worst case (publishable where no votes were seen)", "learner",
+              "accuracy ± deviation over seeds (95% interval)", "on the public rows"]  # fmt: skip
+    body, last = [], None
     for row in found["table"]:
-        first = (
-            f"| {row['setting']} | {row['chosen']} | {row['answers']:.0f} ({row['answers_right']:.1%}) | "
-            f"{_up(row['exact_epsilon'])} | **{_up(row['publishable_epsilon'])}** "
-            if row["setting"] != last
-            else "| | | | | "
-        )
+        first = [""] * 5
+        if row["setting"] != last:
+            answers = f"{row['answered']:.0f} ({row['answers_right']:.1%})"
+            costs = [up(row["exact_epsilon"]), f"**{up(row['publishable_epsilon'])}**"]
+            first = [row["setting"], row["chosen"], answers, *costs]
         last = row["setting"]
-        lines.append(f"{first}| {row['learner']} | {accuracy(row)} | {row['accuracy_public']:.2%} |")
+        body.append([*first, row["learner"], percent(row["student"]), f"{row['accuracy_public']:.2%}"])
     if found["baseline"]:
-        lines.append(f"| no privacy | | | | | {BASELINE} | {accuracy(found['baseline'])} | |")
-    return "\n".join(lines)
-
-
-def accuracy(row: dict[str, Any]) -> str:
-    if "spread" not in row:
-        return f"{row['accuracy']:.2%}"
-    low, high = row["interval"]
-    return f"{row['accuracy']:.2%} ± {row['spread']:.2%} ({low:.2%} to {high:.2%})"
-
-
-def _up(epsilon: float | None) -> str:
-    return "–" if epsilon is None else round_up(epsilon)
+        body.append(["no privacy", "", "", "", "", BASELINE, percent(found["baseline"]), ""])
+    return markdown(header, body)
 
 
 def page(found: dict[str, Any]) -> str:
-    features = {
-        ("own",): "Each seed has its own features, teachers, noise and student.",
-        (
-            "shared",
-        ): "Each seed has its own teachers, noise and student; the features are one fit for all seeds, so that "
-        "the spread leaves out how fits differ, and 0 says that the seeds' answers tell the same ten groups apart.",
-    }[tuple(found["features"])]
-    return PAGE.format(table=table(found), features=features, options=options(found))
+    shared = (
+        "Each seed has its own teachers, noise and student; features are one fit for all seeds, so that the spread\n"
+        "leaves out how fits differ, and 0 says that all seeds tell the same groups of images apart."
+    )
+    own = "Each seed has its own features, teachers, noise and student."
+    return PAGE.format(
+        table=table(found), features=shared if "shared" in found["features"] else own, options=options(found)
+    )
 
 
 def options(found: dict[str, Any]) -> str:
@@ -386,7 +374,11 @@ def show(runs: Path | None) -> None:
         found = tabulated(json.loads(runs.read_text()))
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         command = f"python experiments/mnist_students.py learn RUNS.json{options(found)}"
-        record("mnist_students", command, ran_on="; ".join(sorted({row["machine"] for row in found["runs"]})))
+        where = sorted({row["machine"] for row in found["runs"]})
+        if "shared" in found["features"]:
+            command = f"python benchmarks/features_gpu.py MNIST.npz OUT && {command}"
+            where.append(f"features: {json.loads(FEATURES_RUN.read_text())['machine']}")
+        record("mnist_students", command, ran_on="; ".join(where), at=found["runs"][-1]["commit"])
     found = json.loads(file.read_text())
     (RESULTS / "mnist_students.md").write_text(page(found))
     print(page(found))
@@ -403,22 +395,24 @@ terrine plan --questions 30 --epsilon 0.1 --delta 1e-5                      # σ
 
 {table}
 
-Private: the 60,000 training images. Public: the first 9,000 test images. Accuracy: on the last 1,000 test images, on
-which nothing was chosen; 99.3% of them has a standard error of 0.26 points, which the spread over seeds leaves out.
-{features} The noise is seeded to be repeated: an experiment, these answers are not private. δ = 1e-5; ε rounds up.
+Private: the 60,000 training images; neighbours: one image is replaced. Public: the first 9,000 test images. Accuracy:
+on the last 1,000 test images, on which nothing was chosen, and which are easier than the others; 99.3% of 1,000 has a
+standard error of 0.26 points, which the spread over seeds leaves out.
+{features}
+The noise is seeded to be repeated: an experiment, these answers are not private. δ = 1e-5; ε rounds up.
 
 *Exact* is the largest cost over seeds of these very votes. It is secret for private data and no guarantee by itself
 ([what may be claimed](../math.md)); it is printed here as all votes are of public data. *Worst case* holds for any
-votes, with queries and answers fixed beforehand. *Chosen on votes*: threshold, noise and number of queries were chosen
-with votes, or the public images' labels, in view. *By `terrine plan --questions`*: the noise follows from ε, δ and 30
-alone; that 30 questions are enough, like everything about features and students, was seen on the labels of the 9,000
-public images.
+votes, with queries and answers fixed beforehand; it may be published where no votes were seen in choosing. *Chosen on
+votes*: threshold, noise and number of queries were chosen with votes, or the public images' labels, in view, which
+would leak were they private. *By `terrine plan --questions`*: the noise follows from ε, δ and 30 alone. Features,
+teachers, the number of questions and students were chosen on the labels of the 9,000 public images.
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels
   (`FeatureStudent`). The 30 questions are the rows that represent the public set best.
 - Teachers of ours: class means on the same features, of 60 to 6 images each; with 250 teachers each votes as the
   nearest of its 240 images.
-- DP-SGD on the same features does about as well at the same ε: [comparison](dpsgd.md). How ε falls with the number of
+- DP-SGD on the same features, at the same ε: [comparison](dpsgd.md). How ε falls with the number of
   teachers: [figure](student_by_teachers.md).
 """
 

@@ -48,10 +48,13 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=RESULTS).stdout
 
 
-def record(name: str, command: str, *, ran_on: str | None = None) -> None:
-    """Keep how docs/results/NAME came to be; ``command`` is as a reader would type it."""
+def record(name: str, command: str, *, ran_on: str | None = None, at: str | None = None) -> None:
+    """Keep how docs/results/NAME came to be; ``command`` is as a reader would type it.
+
+    Where it ran elsewhere or before: ``ran_on`` is `machine` there, ``at`` is `commit` then, if known.
+    """
     runs: dict[str, Any] = json.loads(RUNS.read_text()) if RUNS.is_file() else {}
-    runs[name] = {"command": command, "commit": commit(), "machine": ran_on or machine()}
+    runs[name] = {"command": command, "commit": at or commit(), "machine": ran_on or machine()}
     RUNS.write_text(json.dumps(dict(sorted(runs.items())), indent=1, ensure_ascii=False) + "\n")
 
 
@@ -70,7 +73,7 @@ def page(runs: dict[str, Any]) -> str:
 
 PAGE = """# Results
 
-Every table and figure, the command that made it, the commit it ran from (+: with changes that came with the next one)
+Every table and figure, the command that made it, the commit it ran from (+: with changes that were not committed yet)
 and the machine. Beside each page lies its JSON; a test renders every page from it again and compares.
 
 ```

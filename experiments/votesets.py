@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from tables import RESULTS, markdown
 
 from terrine import ConfidentGNMax, GNMax, LNMax, RdpCurve, Sensitive, Votes, answer, guarantee
 from terrine.accounting.theorems import log_pr_answered
@@ -24,7 +25,7 @@ from terrine.noise import SeededNoise
 Array = NDArray[np.float64]
 
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
-OUT = Path(__file__).parents[1] / "docs" / "results"
+OUT = RESULTS
 DRAWS = 8  # of the noise, to say how often an answer is right
 FEW: Array = np.geomspace(1.5, 400.0, 36)  # orders of the exact accountant here
 WIDE: Array = np.geomspace(1.5, 4000.0, 120)  # of everything else
@@ -161,10 +162,6 @@ def tidy(value: Any) -> Any:
         case np.integer():
             return int(value)
     return value
-
-
-def markdown(header: list[str], body: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))
 
 
 def files_table(sets: list[dict[str, Any]]) -> str:

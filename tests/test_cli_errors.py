@@ -91,6 +91,10 @@ MISTAKES = [
     (["plan", "--epsilon", "1", "--delta", "1e-5"], "one of --consensus (an assumption), --standin"),
     (["plan", "--epsilon", "1", "--delta", "1e-5", *CONSENSUS, "--standin", "v.npy"], "one of --consensus"),
     (["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "9", "--route"], "--questions with --epsilon and"),
+    (
+        ["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "9", "--teachers", "7"],
+        "--questions with --epsilon",
+    ),
     (["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "0"], "n_queries to be a whole number of at least 1"),
     (["plan", "--epsilon", "1", "--delta", "1e-5", "--consensus", "0.9"], "Expected --teachers and --classes"),
     (["plan", "--epsilon", "1", "--delta", "1e-5", "--standin", "v.npy", "--teachers", "9"], "Expected --teachers 250"),

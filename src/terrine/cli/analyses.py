@@ -148,7 +148,9 @@ def plan_command(
         int | None, typer.Option(help="So many questions, each answered (GNMax): takes no assumption about votes.")
     ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
-    min_accuracy: Annotated[float, typer.Option(help="Share of answers that must name the plurality.")] = 0.95,
+    min_accuracy: Annotated[
+        float | None, typer.Option(help="Share of answers that must name the plurality (0.95 unless given).")
+    ] = None,
     accountant: Annotated[
         PlanAccountant, typer.Option(help="What must meet the budget: the publishable worst case, or the exact cost.")
     ] = "worst-case",
@@ -163,7 +165,8 @@ def plan_command(
             "Expected one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."
         )
     if questions is not None:
-        if route or max_queries is not None or accountant != "worst-case":
+        others = [teachers, classes, max_queries, min_accuracy]
+        if route or accountant != "worst-case" or others != [None] * 4:
             raise InputError("Expected --questions with --epsilon and --delta alone: it plans by worst case.")
         _plan_questions(questions, epsilon=epsilon, delta=delta, as_json=as_json)
         return
@@ -177,12 +180,13 @@ def plan_command(
     else:
         imagined = 10_000 if route else 400  # a test hangs on rare queries
         votes = synthetic_votes(n_queries=imagined, n_classes=classes, n_teachers=teachers, consensus=consensus)
+    accurate = 0.95 if min_accuracy is None else min_accuracy
     proposal = plan(
         standin=votes,
         epsilon=epsilon,
         delta=delta,
         max_queries=max_queries,
-        min_accuracy=min_accuracy,
+        min_accuracy=accurate,
         accountant=accountant,
     )
     start = evaluate(
@@ -205,7 +209,7 @@ def plan_command(
     if route:
         with progress_bar("tested route", quiet=as_json) as progress:
             tested = plan_tested(
-                proposal, standin=votes, max_queries=max_queries, min_accuracy=min_accuracy, progress=progress
+                proposal, standin=votes, max_queries=max_queries, min_accuracy=accurate, progress=progress
             )
     if as_json:
         result = {**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command}
@@ -241,7 +245,7 @@ def _plan_questions(n_queries: int, *, epsilon: float, delta: float, as_json: bo
     console = Console()
     console.print(f"GNMax with sigma = {chosen.sigma:g} votes answers {n_queries} questions for", end=" ")
     console.print(f"ε = {round_up(found.epsilon)} at δ = {delta:g}, whatever the votes are.")
-    console.print("An answer names the plurality where the winner leads by some 3 sigma votes or more.")
+    console.print("An answer nearly always names the plurality where it leads by 5 sigma votes or more.")
     console.print("Check it against your votes:")
     print(f"  {command}")
 

@@ -128,6 +128,7 @@ SETTINGS = (
         Setting(
             name=f"{teachers:,} teachers, 30 questions, ε = {epsilon:g}",
             teachers=teachers,
+            nearest=teachers <= 1000,
             mechanism=GNMax(sigma=sigma),
             queries=30,
             representative=True,
@@ -410,8 +411,8 @@ teachers, the number of questions and students were chosen on the labels of the 
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels
   (`FeatureStudent`). The 30 questions are the rows that represent the public set best.
-- Teachers of ours: class means on the same features, of 60 to 6 images each; with 250 teachers each votes as the
-  nearest of its 240 images.
+- Teachers of ours: class means on the same features, of 30 to 6 images each; up to 1,000 teachers, of at least 60
+  images, vote as the nearest of their images.
 - DP-SGD on the same features, at the same ε: [comparison](dpsgd.md). How ε falls with the number of
   teachers: [figure](student_by_teachers.md).
 """

@@ -28,7 +28,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from provenance import commit, machine, record
-from tables import RESULTS, markdown, percent, spread, up
+from tables import RESULTS, markdown, percent, publishable, spread, up
 
 from terrine.accounting.costs import cost
 from terrine.accounting.curves import ORDERS, guarantee
@@ -335,14 +335,14 @@ def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     header = ["answers by", "noise chosen", "answers (right)", "ε, exact (secret elsewhere)",
-              "ε, worst case (publishable where no votes were seen)", "learner",
+              "ε, worst case (bold: publishable)", "learner",
               "accuracy ± deviation over seeds (95% interval)", "on the public rows"]  # fmt: skip
     body, last = [], None
     for row in found["table"]:
         first = [""] * 5
         if row["setting"] != last:
             answers = f"{row['answered']:.0f} ({row['answers_right']:.1%})"
-            costs = [up(row["exact_epsilon"]), f"**{up(row['publishable_epsilon'])}**"]
+            costs = [up(row["exact_epsilon"]), publishable(row)]
             first = [row["setting"], row["chosen"], answers, *costs]
         last = row["setting"]
         body.append([*first, row["learner"], percent(row["student"]), f"{row['accuracy_public']:.2%}"])

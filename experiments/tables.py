@@ -45,3 +45,9 @@ def up(epsilon: float | None) -> str:
 
 def markdown(header: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))
+
+
+def publishable(row: dict[str, Any]) -> str:
+    """A worst case; bold where its noise was chosen without votes, so that it may be published as it stands."""
+    said = up(row["publishable_epsilon"])
+    return f"**{said}**" if "plan" in row.get("chosen", "") else said

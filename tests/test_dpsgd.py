@@ -88,4 +88,3 @@ def test_the_learner_that_is_named_was_chosen_on_public_rows(dpsgd: ModuleType) 
         {"epsilon": e, "accuracy": {"mean": m, "deviation": 0.0}, "public": m} for e, m in ((0.5, 0.9), (0.9, 0.8))
     ]
     assert dpsgd.beside(students, 1.0).startswith("80.00%")
-    assert dpsgd.worth(students) == students[:1]

@@ -7,6 +7,7 @@ may die.
 from __future__ import annotations
 
 import importlib.util
+import time
 
 from tests.conftest import need
 from tests.ray_cluster import HEAD, SECOND, THIRD, Cluster, session
@@ -68,12 +69,19 @@ PROGRAM = """
         def progress(share):
             if kill is not None and not killed:
                 killed.extend(kill())
-                assert not killed or share < 0.8, "too late to be in the middle"
 
         ensemble = fit_teachers(data, shares_of(data, 40), kind, classes=CLASSES, seed=5, executor=Ray(), store=store,
                                 progress=progress)
         told = {"nodes": sorted({node for node, *_ in starts()}), "starts": len(starts()), "killed": len(killed)}
         return content(ensemble, store), ensemble.vote(X).counts.tolist(), told
+
+    def until_killed(kind, *, kill, store=None):
+        # Which node gets work, and when, is up to Ray: again where nobody was caught in the middle
+        for again in range(6):
+            result = taught(kind, store=store and f"{store}-{again}", kill=kill)
+            if result[2]["killed"]:
+                break
+        return result
 
     def content(ensemble, store):
         if store is None:
@@ -127,11 +135,11 @@ PROGRAM = """
     changed, _, _ = taught(nets, data=touch_one_row())
     found["touched"] = touched
     found["changed"] = [k for k in range(40) if changed[k] != weights[k]]
-    compare("worker", taught(nets, kill=one_worker), weights, votes)
-    compare("worker, forests", taught(forests, kill=one_worker), trees, forest_votes)
-    compare("worker, store", taught(nets, store=stores[0], kill=one_worker), files, votes)
-    compare("node", taught(nets, kill=node_of(second, sessions[1])), weights, votes)
-    compare("node, store", taught(nets, store=stores[1], kill=node_of(third, sessions[2])), files, votes)
+    compare("worker", until_killed(nets, kill=one_worker), weights, votes)
+    compare("worker, forests", until_killed(forests, kill=one_worker), trees, forest_votes)
+    compare("worker, store", until_killed(nets, store=stores[0], kill=one_worker), files, votes)
+    compare("node", until_killed(nets, kill=node_of(second, sessions[1])), weights, votes)
+    compare("node, store", until_killed(nets, store=stores[1], kill=node_of(third, sessions[2])), files, votes)
     answer(**found)
 """
 
@@ -152,7 +160,11 @@ def test_forty_teachers_on_a_cluster_that_dies_piece_by_piece(tmp_path, record_p
             second=SECOND,
             third=THIRD,
         )
-        alive = [bool(session(sid)) for sid in cluster.sessions]
+        for _ in range(100):  # what a dead node's raylet had just started ends by itself
+            alive = [bool(session(sid)) for sid in cluster.sessions]
+            if alive == [True, False, False]:
+                break
+            time.sleep(0.1)
     finally:
         cluster.stop()
     assert alive == [True, False, False]
@@ -182,7 +194,7 @@ def check_deaths_in_the_middle_change_nothing(found):
     for name in ("worker", "worker, forests", "worker, store", "node", "node, store"):
         told = found[name]
         assert told["killed"] >= 1, name
-        assert told["starts"] > 40, name  # what ran there began again elsewhere
+        assert told["starts"] > 40, name  # it was in the middle: what ran there began again elsewhere
         assert told["same"], name
         assert told["votes"], name
     assert {HEAD, SECOND} <= set(found["node"]["nodes"])

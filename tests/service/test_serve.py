@@ -169,7 +169,10 @@ def test_sigterm_answers_those_who_wait(run_folder):
 
     def ask(url, k):
         sent = {"request_id": f"{k}", "rows": X[k * 20 : k * 20 + 20].tolist()}
-        found.append(httpx.post(f"{url}/v1/labels", json=sent, headers=bearer(key), timeout=60))
+        try:
+            found.append(httpx.post(f"{url}/v1/labels", json=sent, headers=bearer(key), timeout=60))
+        except httpx.TransportError:  # came when the door was closed: nothing was charged for it, as is checked below
+            pass
 
     with Serving(run_folder, "--pace", "1") as server:  # every answer takes a second
         asking = [threading.Thread(target=ask, args=(server.url, k)) for k in range(4)]
@@ -182,7 +185,8 @@ def test_sigterm_answers_those_who_wait(run_folder):
     answered = [one for one in found if one.status_code == 200]
     assert answered
     assert all(one.status_code in (200, 503) for one in found)
-    assert Ledger(run_folder / "ledger.sqlite").summary()["unsettled"] == 0
+    summary = Ledger(run_folder / "ledger.sqlite").summary()
+    assert (summary["queries"], summary["unsettled"]) == (20 * len(answered), 0)
 
 
 def refused(*words, **environment):

@@ -170,7 +170,7 @@ def test_sigterm_answers_those_who_wait(run_folder):
 
     def ask(url, k):
         sent = {"request_id": f"{k}", "rows": X[k * 20 : k * 20 + 20].tolist()}
-        with contextlib.suppress(httpx.TransportError):  # came when the door was closed: not charged, as is checked below
+        with contextlib.suppress(httpx.TransportError):  # too late: not charged, as is checked below
             found.append(httpx.post(f"{url}/v1/labels", json=sent, headers=bearer(key), timeout=60))
 
     with Serving(run_folder, "--pace", "1") as server:  # every answer takes a second

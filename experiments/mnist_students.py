@@ -83,19 +83,15 @@ def confident(threshold: float, sigma_check: float, sigma_vote: float) -> Confid
 ON_VOTES, BY_PLAN = "on votes", "by `terrine plan --questions`, no votes seen"
 PLANNED = ((1000, 0.2, 111.8), (2000, 0.2, 111.8), (5000, 0.1, 211.9), (10_000, 0.05, 400.5))  # teachers, ε, σ
 SETTINGS = (
-    Setting(
-        name="the paper's votes, LNMax, 100 answers",
-        teachers=None,
-        mechanism=LNMax(scale=20),
-        queries=100,
-        chosen="on votes, by the paper",
-    ),
-    Setting(
-        name="the paper's votes, LNMax, 1,000 answers",
-        teachers=None,
-        mechanism=LNMax(scale=20),
-        queries=1000,
-        chosen="on votes, by the paper",
+    *(
+        Setting(
+            name=f"the paper's votes, LNMax, {n:,} answers",
+            teachers=None,
+            mechanism=LNMax(scale=20),
+            queries=n,
+            chosen="on votes, by the paper",
+        )
+        for n in (100, 1000)
     ),
     Setting(
         name="the paper's votes and parameters",

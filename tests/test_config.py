@@ -74,9 +74,9 @@ QUESTIONS = GOOD[: GOOD.index("[privacy]")] + '[privacy]\nmechanism = "gnmax"\nq
 
 def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
     privacy = read_config(written(tmp_path, QUESTIONS + "epsilon = 0.5\n")).privacy
-    assert privacy.is_planned
+    assert privacy.wants_plan
     found = planned(read_config(written(tmp_path, QUESTIONS + "epsilon = 0.5\n")), n_classes=2, n_public=100)
-    assert not found.is_planned
+    assert not found.wants_plan
     assert (found.mechanism, found.queries, found.delta) == ("gnmax", 30, 1e-6)
     assert found.sigma == least_noise(n_queries=30, epsilon=0.5, delta=1e-6).sigma
     for wrong, words in (("", "Expected sigma"), ("epsilon = 0.5\nsigma = 3.0\n", "Expected no sigma")):

@@ -310,6 +310,14 @@ def test_representative_rows_cover_every_part_the_largest_first():
     assert len(set(chosen.tolist())) == 20
     assert (representative_rows(features, 5, seed=0) == chosen[:5]).all()
     assert sorted(representative_rows(features, 240, seed=0)) == list(range(240))
+    assert (representative_rows(features.public, 20, seed=0) == chosen).all()
+    for wrong, words in (
+        (PrivateData(features.public, part), "got PrivateData"),
+        (features.public[0], "n_rows, n_features"),
+        (np.where(features.public > 0, np.nan, 0), "finite numbers"),
+    ):
+        with pytest.raises(InputError, match=words):
+            representative_rows(wrong, 5, seed=0)
 
 
 def test_the_choice_is_greedy_by_the_book_until_a_row_stands_for_itself_alone():

@@ -104,7 +104,7 @@ class PrivacyConfig(_Part):
     ask: Literal["first", "random", "representative"] = "random"
 
     @property
-    def is_planned(self) -> bool:
+    def wants_plan(self) -> bool:
         """Whether noise is still to be found, from epsilon."""
         return self.epsilon is not None
 

@@ -87,7 +87,7 @@ class Run(Learning):
     @cached_property
     def config(self) -> RunConfig:
         """The settings, where a plan was asked for with its numbers: planned once, from public inputs."""
-        if not self.given.privacy.is_planned:
+        if not self.given.privacy.wants_plan:
             return self.given
         path = self.folder / "plan.json"
         if not path.is_file():
@@ -375,7 +375,7 @@ def dry_run(source: str | Path) -> dict[str, Any]:
     path = Path(source)
     given = Run(path).given if path.is_dir() else read_config(path)
     task, privacy = task_of(given), given.privacy
-    if privacy.is_planned:
+    if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
     if privacy.queries is not None and privacy.queries > len(task.public):
         raise InputError(

@@ -300,6 +300,8 @@ def representative_rows(features: Features | ArrayLike, n: int, *, seed: int) ->
 def _features_of(features: Features | ArrayLike) -> NDArray[np.float32]:
     if isinstance(features, Features):
         return features.public
+    if isinstance(features, PrivateData):
+        raise InputError("Expected features of public rows to choose among, got PrivateData.")
     rows = np.asarray(features, dtype=np.float32)
     if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
         raise InputError(f"Expected features (n_rows, n_features) that are finite numbers, got shape {rows.shape}.")

@@ -1,11 +1,12 @@
 """Glyph, the paper's large task on public fonts: 150 symbols, thousands of teachers, students in one round and two.
 
     python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP                # features, teachers, votes
-    python experiments/glyph_students.py learn GLYPHS.npz OUT KEEP [--seeds 3]   # students, and the baseline
+    python experiments/glyph_students.py baseline GLYPHS.npz OUT                 # a net without privacy
+    python experiments/glyph_students.py learn GLYPHS.npz OUT KEEP [--seeds 3] [--only NAME ...]   # students
     python experiments/glyph_students.py show [OUT]                              # docs/results/glyph_students.{json,md}
 
-GLYPHS is a file as terrine.datasets.fonts.Glyphs.save writes it. `vote` and `learn` want a GPU; OUT gets votes and
-runs, KEEP the features. Teachers are class means of 2,000 images each on features that were learned from the 100,000
+GLYPHS is a file as terrine.datasets.fonts.Glyphs.save writes it. All but `show` want a GPU; OUT gets votes and runs,
+KEEP the features. Teachers are class means of 2,000 images each on features that were learned from the 100,000
 public images without labels. Accuracy is against the symbol that was drawn, on test images of faces that are nowhere
 else; 12% of the private labels are wrong. The noise of the answers is seeded: such answers are not private.
 """
@@ -58,7 +59,7 @@ NET = VATStudent(channels=(32, 64, 128), depth=2, steps=5000, batch=256, public_
 OF_ALL = replace(NET, steps=12_000, fade=0.0, entropy=0.0)  # on private images: every row has a label
 PRIVATE_ROWS = 1_000_000  # of the baseline
 SURE = 0.8
-VAT, FEATURES, THEN = "VAT", "Features", "Features, then a net"
+LEARNERS = VAT, FEATURES, THEN = "VAT", "Features", "Features, then a net"
 FIRST, BOTH = "Interactive-GNMax, first round", "Interactive-GNMax, two rounds"
 PLURALITY, TRUTH, BASELINE = "noiseless plurality", "true labels", "a net on a million private images"
 _TASK: dict[str, Glyph] = {}
@@ -171,6 +172,11 @@ def second_round() -> InteractiveGNMax:
     return InteractiveGNMax(threshold=0.7 * m, sigma_check=0.4 * m, sigma_vote=0.04 * m, student_confidence=0.9)
 
 
+def proba_file(learner: str) -> str:
+    """What the first round's student of this kind, of the first seed, thought of the second round's rows."""
+    return f"glyph_proba_{LEARNERS.index(learner)}.npz"
+
+
 def second_rows() -> Any:
     """The rows that come after the first round's."""
     start = settings()[FIRST].queries
@@ -248,8 +254,8 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
     if job.setting == BOTH:
         rows = second_rows()
         proba = student.predict_proba(public[rows])
-        if job.seed == 0 and job.learner == VAT:
-            np.savez_compressed(known.out / "glyph_proba.npz", proba=proba.astype(np.float32))
+        if job.seed == 0:
+            np.savez_compressed(known.out / proba_file(job.learner), proba=proba.astype(np.float32))
         votes = Votes(known.counts[rows], n_teachers=max(ENSEMBLES))
         given = answer(second_round(), votes, rng=SeededNoise(job.seed + 100), student_proba=proba)
         labels = labels.copy()
@@ -273,17 +279,29 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
 
 
 def jobs(seeds: int) -> list[Job]:
-    """The first seed tries every learner; the others what the tables need."""
-    every = [name for name in settings() if name != FIRST]
-    first = [Job(setting=name, learner=kind, seed=0) for kind in (FEATURES, THEN, VAT) for name in every]
-    first += [Job(setting=BOTH, learner=VAT, seed=0)]
-    first += [Job(setting=name, learner=kind, seed=0) for name in (PLURALITY, TRUTH) for kind in (FEATURES, VAT)]
-    again = [job for job in first if job.learner != VAT or job.setting in ("Confident-GNMax", BOTH)]
-    again = [job for job in again if job.setting not in (PLURALITY, TRUTH)]
-    return first + [replace(job, seed=seed) for seed in range(1, seeds) for job in again]
+    """Cheap learners first, then what the tables need, seed by seed; ceilings last."""
+    every = [*(name for name in settings() if name != FIRST), BOTH]
+    found = [Job(setting=name, learner=FEATURES, seed=seed) for seed in range(seeds) for name in every]
+    found += [Job(setting=name, learner=FEATURES, seed=0) for name in (PLURALITY, TRUTH)]
+    for seed in range(seeds):
+        found += [Job(setting=name, learner=THEN, seed=seed) for name in every]
+        found += [Job(setting=name, learner=VAT, seed=seed) for name in ("LNMax", "Confident-GNMax", BOTH)]
+    return found + [Job(setting=name, learner=VAT, seed=0) for name in (PLURALITY, TRUTH)]
 
 
-def learn(path: str, out: Path, keep: Path, *, seeds: int, workers: int) -> None:
+def of_all(path: str, out: Path) -> None:
+    """The baseline: what a net learns from private images themselves."""
+    test, test_true = drawn(path, "test", N_TEST)
+    start, blocks = time.perf_counter(), list(private_blocks(path, PRIVATE_ROWS))
+    X, y = np.concatenate([x for x, _ in blocks]), np.concatenate([one for _, one in blocks])
+    student = fit_student(OF_ALL, X, y.astype(np.int64), classes=CLASSES, seed=0)
+    accuracy = float((student.predict(test) == test_true).mean())
+    facts = {"accuracy": accuracy, "seconds": time.perf_counter() - start, "machine": machine(), "commit": commit()}
+    print(json.dumps(facts), flush=True)
+    (out / "glyph_baseline.json").write_text(json.dumps([{"seed": 0, "images": len(y), **facts}], indent=1) + "\n")
+
+
+def learn(path: str, out: Path, keep: Path, *, seeds: int, only: list[str], workers: int) -> None:
     public, public_true = drawn(path, "public", N_PUBLIC)
     test, test_true = drawn(path, "test", N_TEST)
     counts = np.load(out / f"votes_glyph_{max(ENSEMBLES)}.npz")["counts"].astype(np.int64)
@@ -299,24 +317,14 @@ def learn(path: str, out: Path, keep: Path, *, seeds: int, workers: int) -> None
     runs = out / "glyph_runs.json"
     rows: list[dict[str, Any]] = json.loads(runs.read_text()) if runs.is_file() else []
     done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
-
-    def keep_row(row: dict[str, Any]) -> None:
+    asked = {name: asked_rows(setting, known, seed=0) for name, setting in settings().items()}
+    np.savez_compressed(out / "glyph_questions.npz", **asked)
+    wanted = [job for job in jobs(seeds) if not only or job.learner in only]
+    left = [job for job in wanted if (job.setting, job.learner, job.seed) not in done]
+    for row in Processes(n_workers=workers).map(learned, left, shared=known):
         rows.append(row)
         print(json.dumps(row), flush=True)
         runs.write_text(json.dumps(rows, indent=1) + "\n")
-
-    if (BASELINE, VAT, 0) not in done:
-        start, blocks = time.perf_counter(), list(private_blocks(path, PRIVATE_ROWS))
-        X, y = np.concatenate([x for x, _ in blocks]), np.concatenate([one for _, one in blocks])
-        student = fit_student(OF_ALL, X, y.astype(np.int64), classes=CLASSES, seed=0)
-        accuracy = float((student.predict(test) == test_true).mean())
-        facts = {"accuracy": accuracy, "seconds": time.perf_counter() - start, "machine": machine(), "commit": commit()}
-        keep_row({"setting": BASELINE, "learner": VAT, "seed": 0, "answers": len(y), **facts})
-    asked = {name: asked_rows(setting, known, seed=0) for name, setting in settings().items()}
-    np.savez_compressed(out / "glyph_questions.npz", **asked)
-    left = [job for job in jobs(seeds) if (job.setting, job.learner, job.seed) not in done]
-    for row in Processes(n_workers=workers).map(learned, left, shared=known):
-        keep_row(row)
 
 
 def costs(out: Path) -> dict[str, dict[str, float | None]]:
@@ -339,47 +347,50 @@ def costs(out: Path) -> dict[str, dict[str, float | None]]:
             "publishable_epsilon": guarantee(worst, delta=DELTA).epsilon,
         }
         print(name, found[name], flush=True)
-    proba = np.load(out / "glyph_proba.npz")["proba"].astype(float)
-    proba /= proba.sum(axis=1, keepdims=True)  # as they were, but for float32
     votes = Votes(counts[second_rows()], n_teachers=m)
-    again = (
-        expected_cost(second_round(), votes, orders=FEW, student_proba=proba).reveal(),
-        cost(second_round(), votes, orders=FEW, student_proba=proba).reveal(),
-        worst_case_cost(second_round(), n_queries=SECOND_QUERIES, n_answered=SECOND_ANSWERS),
-    )
-    paper, exact, worst = (first + second for first, second in zip(curves[FIRST], again, strict=True))
-    found[BOTH] = {
-        "paper_epsilon": guarantee(paper, delta=DELTA, conversion="classic").epsilon,
-        "exact_epsilon": guarantee(exact, delta=DELTA).epsilon,
-        "publishable_epsilon": guarantee(worst, delta=DELTA).epsilon,
-    }
+    again = worst_case_cost(second_round(), n_queries=SECOND_QUERIES, n_answered=SECOND_ANSWERS)
+    for learner in LEARNERS:
+        if not (out / proba_file(learner)).is_file():
+            continue
+        proba = np.load(out / proba_file(learner))["proba"].astype(float)
+        proba /= proba.sum(axis=1, keepdims=True)  # as they were, but for float32
+        paper, exact, worst = curves[FIRST]
+        paper = paper + expected_cost(second_round(), votes, orders=FEW, student_proba=proba).reveal()
+        exact = exact + cost(second_round(), votes, orders=FEW, student_proba=proba).reveal()
+        found[f"{BOTH}, {learner}"] = {
+            "paper_epsilon": guarantee(paper, delta=DELTA, conversion="classic").epsilon,
+            "exact_epsilon": guarantee(exact, delta=DELTA).epsilon,
+            "publishable_epsilon": guarantee(worst + again, delta=DELTA).epsilon,
+        }
     return found
 
 
 def summary(out: Path) -> dict[str, Any]:
     runs = json.loads((out / "glyph_runs.json").read_text())
+    baseline = json.loads((out / "glyph_baseline.json").read_text())
     rows, by_setting = [], costs(out)
     for setting, learner in dict.fromkeys((run["setting"], run["learner"]) for run in runs):
         some = [run for run in runs if (run["setting"], run["learner"]) == (setting, learner)]
-        if setting != BASELINE:
-            rows.append(
-                {
-                    "setting": setting,
-                    "learner": learner,
-                    "student": spread([run["accuracy"] for run in some]),
-                    "accuracy_public": float(np.mean([run["accuracy_public"] for run in some])),
-                    "answered": float(np.mean([run["answers"] for run in some])),
-                    "answers_right": float(np.mean([run["answers_right"] for run in some])),
-                    "chosen": settings()[FIRST if setting == BOTH else setting].chosen if setting in by_setting else "",
-                    **by_setting.get(setting, {}),
-                }
-            )
+        costs_of = by_setting.get(f"{BOTH}, {learner}" if setting == BOTH else setting, {})
+        rows.append(
+            {
+                "setting": setting,
+                "learner": learner,
+                "student": spread([run["accuracy"] for run in some]),
+                "accuracy_public": float(np.mean([run["accuracy_public"] for run in some])),
+                "answered": float(np.mean([run["answers"] for run in some])),
+                "answers_right": float(np.mean([run["answers_right"] for run in some])),
+                "chosen": settings()[FIRST if setting == BOTH else setting].chosen if costs_of else "",
+                **costs_of,
+            }
+        )
     return {
         "delta": DELTA,
         "rows": rows,
-        "baseline": spread([run["accuracy"] for run in runs if run["setting"] == BASELINE]),
+        "baseline": spread([run["accuracy"] for run in baseline]),
         "ensembles": json.loads((out / "glyph_ensembles.json").read_text()),
         "runs": runs,
+        "baseline_runs": baseline,
     }
 
 
@@ -388,7 +399,7 @@ def show(out: Path | None) -> None:
     if out is not None:
         found = summary(out)
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-        command = "python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP && … learn GLYPHS.npz OUT KEEP"
+        command = "python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP && … baseline … && … learn …"
         record(
             "glyph_students",
             command,
@@ -433,6 +444,7 @@ PAGE = """# Students on Glyph
 
 ```
 python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP    # on a GPU
+python experiments/glyph_students.py baseline GLYPHS.npz OUT     # on a GPU
 python experiments/glyph_students.py learn GLYPHS.npz OUT KEEP   # on a GPU
 python experiments/glyph_students.py show OUT
 ```
@@ -455,20 +467,25 @@ images' true symbols.
 def main() -> None:
     parser = argparse.ArgumentParser(description="Glyph students")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("vote", "learn"):
+    for verb in ("vote", "baseline", "learn"):
         one = verbs.add_parser(verb)
         one.add_argument("glyphs")
         one.add_argument("out", type=Path)
-        one.add_argument("keep", type=Path)
-        one.add_argument("--seeds", type=int, default=3)
-        one.add_argument("--workers", type=int, default=4, help="students side by side")
+        if verb != "baseline":
+            one.add_argument("keep", type=Path)
+        if verb == "learn":
+            one.add_argument("--seeds", type=int, default=3)
+            one.add_argument("--only", nargs="*", default=[], choices=LEARNERS)
+            one.add_argument("--workers", type=int, default=4, help="students side by side")
     verbs.add_parser("show").add_argument("out", type=Path, nargs="?")
     given = parser.parse_args()
     match given.verb:
         case "vote":
             vote(given.glyphs, given.out, given.keep)
+        case "baseline":
+            of_all(given.glyphs, given.out)
         case "learn":
-            learn(given.glyphs, given.out, given.keep, seeds=given.seeds, workers=given.workers)
+            learn(given.glyphs, given.out, given.keep, seeds=given.seeds, only=given.only, workers=given.workers)
         case "show":
             show(given.out)
 

@@ -1,13 +1,14 @@
 """MNIST students: how good a model comes out of noisy answers, by learner and by privacy parameters.
 
-    python experiments/mnist_students.py learn RUNS.json [--seeds 5] [--only NAME ...] [--features FEATURES.npz]
-                                               [--workers 4]
+    python experiments/mnist_students.py features FOLDER [--seeds 5]      # FOLDER/features_SEED.npz, wants a GPU
+    python experiments/mnist_students.py learn RUNS.json --features 'FOLDER/features_{seed}.npz' [--seeds 5]
+                                               [--only NAME ...] [--workers 4]
     python experiments/mnist_students.py show [RUNS.json]        # writes docs/results/mnist_students.{json,md}
 
-Needs mnist/ and votes/ under $TERRINE_DATA; `learn` goes on where it stopped, `show` without runs draws the page again.
-Each seed has its own teachers, noise and student, and its own features of the public images, which want a GPU:
-FEATURES.npz, which benchmarks/features_gpu.py writes, has one set of them for all seeds. Accuracy is over the last
-1,000 test images, which nothing was chosen by; settings were chosen by the labels of the 9,000 public ones.
+Needs mnist/ and votes/ under $TERRINE_DATA; what was stopped goes on where it was, `show` without runs draws the page
+again. Each seed has its own features of the public images, teachers, noise and student; a file's name without {seed},
+as benchmarks/features_gpu.py writes one, has one set of features for all seeds. Accuracy is over the last 1,000 test
+images, which nothing was chosen by; settings were chosen by the labels of the 9,000 public ones.
 The noise of the answers is seeded so that runs can be repeated: such answers are not private.
 """
 
@@ -33,7 +34,7 @@ from tables import RESULTS, markdown, percent, publishable, spread, up
 from terrine.accounting.costs import cost
 from terrine.accounting.curves import ORDERS, guarantee
 from terrine.accounting.release import publishable_guarantee
-from terrine.datasets import DataSet, load
+from terrine.datasets import load
 from terrine.executors import Processes
 from terrine.features import FeatureRecipe, fit_features, representative_rows
 from terrine.mechanisms import ABSTAIN, ConfidentGNMax, GNMax, LNMax, Outcome, answer
@@ -129,7 +130,7 @@ SETTINGS = (
             queries=30,
             representative=True,
             chosen=BY_PLAN,
-            learners=(FEATURES, THEN),
+            learners=(FEATURES, THEN) if teachers == 2000 else (FEATURES,),
         )
         for teachers, epsilon, sigma in PLANNED
     ),
@@ -228,19 +229,25 @@ def learned(task: Task, images: Images) -> dict[str, Any]:
     }
 
 
-def featured(task: DataSet, seed: int) -> tuple[Any, Any, Any]:
-    """Features of the private, the public and the test images, of this seed."""
-    found = fit_features(task.public, recipe=FeatureRecipe(), seed=seed)
-    return found.transform(task.private.X), found.public, found.transform(task.test_X)
+def featured(folder: Path, *, seeds: int) -> None:
+    """Features of the private, the public and the test images, of each seed, in files of their own."""
+    task = load("mnist")
+    for seed in range(seeds):
+        file = folder / f"features_{seed}.npz"
+        if not file.is_file():
+            found = fit_features(task.public, recipe=FeatureRecipe(), seed=seed)
+            rows = {"private": found.transform(task.private.X), "public": found.public}
+            np.savez(file.with_suffix(".part.npz"), **rows, test=found.transform(task.test_X))
+            file.with_suffix(".part.npz").rename(file)
+        print(file, flush=True)
 
 
 def learn(given: argparse.Namespace) -> None:
     task, out = load("mnist"), given.out
     counts = np.load(DATA / "votes" / "mnist_250_teachers.npy").astype(np.int64)
-    stored = None if given.features is None else np.load(given.features)
     rows: list[dict[str, Any]] = json.loads(out.read_text()) if out.is_file() else []
     done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
-    kind = "own" if stored is None else "shared"
+    kind = "own" if "{seed}" in (given.features or "") else "shared"
     if {row["features"] for row in rows if "features" in row} - {kind}:
         raise SystemExit(f"Expected runs with {kind} features in {out}, got others: name another file.")
     private_y = np.asarray(task.private.y, dtype=np.int64)
@@ -251,22 +258,23 @@ def learn(given: argparse.Namespace) -> None:
         y=np.concatenate([task.public_y, task.test_y]),
         features={},
     )
+    tasks = []
     for seed in range(given.seeds):
-
-        def wanted(setting: str, learners: tuple[str, ...], seed: int = seed) -> list[str]:
-            return [n for n in learners if (not given.only or n in given.only) and (setting, n, seed) not in done]
-
-        tasks = [
-            Task(setting=name, learner=name, seed=seed, labels=np.full(PUBLIC, ABSTAIN), facts={})
-            for name in wanted(BASELINE, (BASELINE,))
-        ]
-        asked_for = [setting for setting in SETTINGS if wanted(setting.name, setting.learners)]
-        if asked_for:
-            private, public, test = (
-                featured(task, seed) if stored is None else (stored[k] for k in ("private", "public", "test"))
-            )
+        pairs = [(BASELINE, BASELINE), *((setting.name, name) for setting in SETTINGS for name in setting.learners)]
+        wanted = {pair for pair in pairs if (not given.only or pair[1] in given.only) and (*pair, seed) not in done}
+        if (BASELINE, BASELINE) in wanted:
+            tasks.append(Task(setting=BASELINE, learner=BASELINE, seed=seed, labels=np.full(PUBLIC, ABSTAIN), facts={}))
+        if wanted and given.features is not None:
+            with np.load(given.features.format(seed=seed)) as stored:
+                private, public, test = (stored[name] for name in ("private", "public", "test"))
             images.features[seed] = public, test
-        for setting in asked_for:
+        for setting in SETTINGS:
+            learners = [name for name in setting.learners if (setting.name, name) in wanted]
+            if not learners:
+                continue
+            on_features = setting.teachers is not None or not set(learners) <= set(NETS)
+            if on_features and given.features is None:
+                raise SystemExit("Expected --features for what learns or votes on them; without: --only VAT Match GAN.")
             asked = np.arange(setting.queries)
             if setting.representative:
                 asked = representative_rows(public, setting.queries, seed=seed)
@@ -275,18 +283,16 @@ def learn(given: argparse.Namespace) -> None:
                 who = {"teachers": setting.teachers, "nearest": setting.nearest}
                 cast = polled(private, private_y, public[asked], **who, seed=seed)
             labels, facts = answered(setting, cast, asked, seed=seed)
-            facts["features"] = kind
-            tasks += [
-                Task(setting=setting.name, learner=name, seed=seed, labels=labels, facts=facts)
-                for name in wanted(setting.name, setting.learners)
-            ]
-        print(f"seed {seed}: features, teachers and answers are there", flush=True)
-        order = [FEATURES, BASELINE, THEN, *NETS]
-        tasks.sort(key=lambda task: order.index(task.learner))
-        for row in Processes(n_workers=given.workers).map(learned, tasks, shared=images):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            out.write_text(json.dumps(rows, indent=1) + "\n")
+            for name in learners:
+                more = facts if name in NETS and setting.teachers is None else {**facts, "features": kind}
+                tasks.append(Task(setting=setting.name, learner=name, seed=seed, labels=labels, facts=more))
+        print(f"seed {seed}: the answers are there", flush=True)
+    order = [FEATURES, BASELINE, *NETS, THEN]
+    tasks.sort(key=lambda task: (order.index(task.learner), task.seed))
+    for row in Processes(n_workers=given.workers).map(learned, tasks, shared=images):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -417,18 +423,24 @@ teachers, the number of questions and students were chosen on the labels of the 
 def main() -> None:
     parser = argparse.ArgumentParser(description="MNIST students")
     verbs = parser.add_subparsers(dest="verb", required=True)
+    fit = verbs.add_parser("features")
+    fit.add_argument("folder", type=Path)
     first = verbs.add_parser("learn")
     first.add_argument("out", type=Path, help="RUNS.json")
-    first.add_argument("--seeds", type=int, default=5)
+    for one in (fit, first):
+        one.add_argument("--seeds", type=int, default=5)
     first.add_argument("--only", nargs="*", default=[])
-    first.add_argument("--features", type=Path, help="those of benchmarks/features_gpu.py; default: each seed's own")
+    first.add_argument("--features", help="file of features, {seed} in its name for each seed's own")
     first.add_argument("--workers", type=int, default=4, help="side by side: one student does not fill a GPU")
     verbs.add_parser("show").add_argument("runs", type=Path, nargs="?")
     given = parser.parse_args()
-    if given.verb == "show":
-        show(given.runs)
-    else:
-        learn(given)
+    match given.verb:
+        case "features":
+            featured(given.folder, seeds=given.seeds)
+        case "learn":
+            learn(given)
+        case "show":
+            show(given.runs)
 
 
 if __name__ == "__main__":

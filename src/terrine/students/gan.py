@@ -25,9 +25,10 @@ class GANStudent(NetSettings):
     Attributes:
         generator_channels: of the generator's coarsest stage; half as many in the next.
         realness: weight of telling real from made-up images.
-        entropy, balance: weights of two terms on public images: predictions are sure, and the classes have the shares
-            that they have among the answers; 0 and 0 is Salimans et al.'s.
-        rise: share of the training over which these two weights rise to their full size.
+        consistency, entropy, balance: weights of three terms on public images: two distorted looks at one agree,
+            predictions are sure, and the classes have the shares that they have among the answers; all 0 is Salimans
+            et al.'s.
+        rise: share of the training over which these three weights rise to their full size.
 
     The other settings are those of `NetSettings`. Rows of features are refused: use `VATStudent` or `MatchStudent`.
     """
@@ -37,6 +38,7 @@ class GANStudent(NetSettings):
     view: Distortion = field(default=Distortion(jitter=0.2))
     generator_channels: int = 64
     realness: float = 0.5
+    consistency: float = 1.0
     entropy: float = 0.3
     balance: float = 1.0
     rise: float = 0.3
@@ -44,7 +46,7 @@ class GANStudent(NetSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer("generator_channels", self.generator_channels, at_least=2)
-        for name in ("realness", "entropy", "balance", "rise"):
+        for name in ("realness", "consistency", "entropy", "balance", "rise"):
             nets.at_least_0(self, name)
 
 
@@ -87,16 +89,24 @@ def train_gan(
         some = torch.randint(len(answered), (batch,), device=device)
         with torch.no_grad():
             made_up = forged()
-        seen = nets.distort(torch.cat((x[answered[some]], real())), settings.view)
+        public = real()
+        looks = (x[answered[some]], public, public) if settings.consistency > 0 else (x[answered[some]], public)
+        seen = nets.distort(torch.cat(looks), settings.view)
         adam.zero_grad(set_to_none=True)
         scores = net(torch.cat((seen, made_up)))
         realness = scores.logsumexp(1)  # log odds of being real
         free = scores[batch : batch + public_batch].log_softmax(1)
-        judged = softplus(-realness[batch : batch + public_batch]) + softplus(realness[batch + public_batch :])
+        judged = softplus(-realness[batch : batch + public_batch]) + softplus(realness[-public_batch:])
+        again = scores[-2 * public_batch : -public_batch].log_softmax(1)  # the same look where there is one only
         loss = (
             trust * nets.told(scores[:batch].log_softmax(1), labels[some], settings.wrong)
             + settings.realness * judged.mean()
-            + rise * (settings.entropy * nets.unsure(free) + settings.balance * nets.unbalanced(free, running, shares))
+            + rise
+            * (
+                settings.consistency * nets.apart(free.detach(), again)
+                + settings.entropy * nets.unsure(free)
+                + settings.balance * nets.unbalanced(free, running, shares)
+            )
         )
         loss.backward()
         adam.step()

@@ -48,7 +48,7 @@ PUBLIC, DELTA, CLASSES = 9000, 1e-5, [str(digit) for digit in range(10)]
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
 FEATURES_RUN = RESULTS.parents[1] / "benchmarks" / "results" / "features_gpu.json"
 SURE = 0.9  # share of the public rows, the surest, whose labels by features a net then learns from
-NETS = {"VAT": VATStudent(), "Match": MatchStudent(), "GAN": GANStudent(steps=3000)}
+NETS = {"VAT": VATStudent(), "Match": MatchStudent(), "GAN": GANStudent(steps=3000, folds=2)}
 FEATURES, THEN = "Features", "Features, then a net"
 BASELINE = "a net on the 60,000 private images"  # no privacy
 BASELINE_NET = VATStudent(steps=6000, fade=0.0, wrong=0.0)

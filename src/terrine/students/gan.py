@@ -39,7 +39,7 @@ class GANStudent(NetSettings):
     generator_channels: int = 64
     realness: float = 0.5
     consistency: float = 1.0
-    entropy: float = 0.3
+    entropy: float = 1.0
     balance: float = 1.0
     rise: float = 0.3
 

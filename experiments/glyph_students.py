@@ -39,7 +39,7 @@ from terrine.accounting.curves import RdpCurve, guarantee
 from terrine.datasets.fonts import Glyphs
 from terrine.datasets.glyph import Glyph, Plan
 from terrine.executors import Processes
-from terrine.features import FeatureRecipe, fit_features, representative_rows
+from terrine.features import FeatureRecipe, fit_features
 from terrine.mechanisms import ABSTAIN, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Outcome, answer
 from terrine.noise import SeededNoise
 from terrine.students import Distortion, SupervisedStudent, VATStudent, fit_student
@@ -60,8 +60,9 @@ NET = VATStudent(channels=(32, 64, 128), depth=2, steps=4000, batch=256, public_
 OF_ALL = replace(NET, steps=10_000, batch=512, public_batch=64, fade=0.0, entropy=0.0)  # every private row has a label
 PRIVATE_ROWS = 1_000_000  # of the baseline
 SURE = 0.8
-LEARNERS = VAT, FEATURES, THEN = "VAT", "Features", "Features, then a net"
+LEARNERS = VAT, FEATURES, THEN, LONG = "VAT", "Features", "Features, then a net", "VAT, twice as long"
 MANY = "Confident-GNMax, 25,000 queries"
+ALL = "GNMax, 16,000 answers"
 FIRST, BOTH = "Interactive-GNMax, first round", "Interactive-GNMax, two rounds"
 PLURALITY, TRUTH, BASELINE = "noiseless plurality", "true labels", "a net on a million private images"
 _TASK: dict[str, Glyph] = {}
@@ -146,17 +147,16 @@ def vote(path: str, out: Path, keep: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Which public rows are asked about and how they are answered; ``answers`` bounds the worst case."""
+    """How the first so many public rows are answered; ``answers`` bounds the worst case."""
 
     mechanism: LNMax | GNMax | ConfidentGNMax
     queries: int
     answers: int | None = None
-    representative: bool = False
     chosen: str = "as the paper, scaled"
 
 
 def planned_settings() -> list[str]:
-    return [f"{n:,} questions, ε = {epsilon:g}" for n, epsilon, _ in QUESTIONS]
+    return [f"GNMax, {n:,} answers, ε = {epsilon:g}" for n, epsilon, _ in QUESTIONS]
 
 
 def settings() -> dict[str, Setting]:
@@ -172,11 +172,10 @@ def settings() -> dict[str, Setting]:
             answers=18_000,
             chosen="on votes",
         ),
+        ALL: Setting(mechanism=GNMax(sigma=0.08 * m), queries=16_000, chosen="on votes"),
         FIRST: Setting(mechanism=confident, queries=4000, answers=2500),
         **{
-            name: Setting(
-                mechanism=GNMax(sigma=sigma), queries=n, representative=True, chosen="by `terrine plan --questions`"
-            )
+            name: Setting(mechanism=GNMax(sigma=sigma), queries=n, chosen="by `terrine plan --questions`")
             for name, (n, _, sigma) in zip(planned_settings(), QUESTIONS, strict=True)
         },
     }
@@ -211,21 +210,15 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Images, true symbols and features of the public and the test split, the votes, and the folder for files."""
+    """Images, true symbols and features, where wanted, of the public and the test split, votes, a folder for files."""
 
     public: Any
     public_true: Any
     test: Any
     test_true: Any
-    features: tuple[Any, Any]
+    features: tuple[Any, ...]
     counts: Any
     out: Path
-
-
-def asked_rows(setting: Setting, known: Known, seed: int) -> Any:
-    if setting.representative:
-        return representative_rows(known.features[0][:QUERIES], setting.queries, seed=seed)
-    return np.arange(setting.queries)
 
 
 def capped(labels: Any, outcomes: Any, answers: int | None) -> Any:
@@ -242,7 +235,7 @@ def labels_of(job: Job, known: Known) -> Any:
         labels[rows] = known.counts[rows].argmax(axis=1) if job.setting == PLURALITY else known.public_true[rows]
         return labels
     setting = settings()[FIRST if job.setting == BOTH else job.setting]
-    rows = asked_rows(setting, known, job.seed)
+    rows = np.arange(setting.queries)
     votes = Votes(known.counts[rows], n_teachers=max(ENSEMBLES))
     given = answer(setting.mechanism, votes, rng=SeededNoise(job.seed))
     labels[rows] = capped(given.labels, given.outcomes, setting.answers)
@@ -251,8 +244,9 @@ def labels_of(job: Job, known: Known) -> Any:
 
 def fitted(learner: str, labels: Any, known: Known, seed: int) -> tuple[Any, Any, Any]:
     """A student, and the public and test rows as it sees them."""
-    if learner == VAT:
-        student = fit_student(NET, known.public, labels, classes=CLASSES, seed=seed)
+    if learner in (VAT, LONG):
+        net = replace(NET, steps=2 * NET.steps) if learner == LONG else NET
+        student = fit_student(net, known.public, labels, classes=CLASSES, seed=seed)
         return student, known.public, known.test
     linear = SupervisedStudent(estimator=LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.05))
     on_features = fit_student(linear, known.features[0], labels, classes=CLASSES, seed=seed)
@@ -294,19 +288,12 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
 
 
 def jobs(seeds: int) -> list[Job]:
-    """Cheap learners first, then what the tables need, seed by seed; ceilings last."""
-    every = [*(name for name in settings() if name != FIRST), BOTH]
-    nets = [
-        (MANY, THEN),
-        (MANY, VAT),
-        ("Confident-GNMax", VAT),
-        (BOTH, VAT),
-        *((name, THEN) for name in planned_settings()),
-    ]
-    nets += [("LNMax", VAT), ("Confident-GNMax", THEN)]
-    found = [Job(setting=name, learner=FEATURES, seed=seed) for seed in range(seeds) for name in every]
+    """What the tables need, cheap learners first; ceilings last."""
+    every, most = [*(name for name in settings() if name != FIRST), BOTH], planned_settings()[-1]
+    nets = [(most, LONG), (ALL, LONG), *((name, VAT) for name in every), ("Confident-GNMax", THEN), (MANY, THEN)]
+    found = [Job(setting=name, learner=FEATURES, seed=seed) for name in every for seed in range(seeds)]
     found += [Job(setting=name, learner=FEATURES, seed=0) for name in (PLURALITY, TRUTH)]
-    found += [Job(setting=name, learner=kind, seed=seed) for seed in range(seeds) for name, kind in nets]
+    found += [Job(setting=name, learner=kind, seed=seed) for name, kind in nets for seed in range(seeds)]
     return found + [Job(setting=name, learner=VAT, seed=0) for name in (PLURALITY, TRUTH)]
 
 
@@ -326,22 +313,21 @@ def learn(path: str, out: Path, keep: Path, *, seeds: int, only: list[str], work
     public, public_true = drawn(path, "public", N_PUBLIC)
     test, test_true = drawn(path, "test", N_TEST)
     counts = np.load(out / f"votes_glyph_{max(ENSEMBLES)}.npz")["counts"].astype(np.int64)
+    runs = out / "glyph_runs.json"
+    rows: list[dict[str, Any]] = json.loads(runs.read_text()) if runs.is_file() else []
+    done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
+    left = [job for job in jobs(seeds) if (job.setting, job.learner, job.seed) not in done]
+    left = [job for job in left if not only or job.learner in only]
+    on_features = any(job.learner in (FEATURES, THEN) for job in left)
     known = Known(
         public=public,
         public_true=public_true,
         test=test,
         test_true=test_true,
-        features=(np.load(keep / "public.npy"), np.load(keep / "test.npy")),
+        features=tuple(np.load(keep / f"{split}.npy") for split in ("public", "test") if on_features),
         counts=counts,
         out=out,
     )
-    runs = out / "glyph_runs.json"
-    rows: list[dict[str, Any]] = json.loads(runs.read_text()) if runs.is_file() else []
-    done = {(row["setting"], row["learner"], row["seed"]) for row in rows}
-    asked = {name: asked_rows(setting, known, seed=0) for name, setting in settings().items()}
-    np.savez_compressed(out / "glyph_questions.npz", **asked)
-    wanted = [job for job in jobs(seeds) if not only or job.learner in only]
-    left = [job for job in wanted if (job.setting, job.learner, job.seed) not in done]
     for row in Processes(n_workers=workers).map(learned, left, shared=known):
         rows.append(row)
         print(json.dumps(row), flush=True)
@@ -352,12 +338,10 @@ def costs(out: Path) -> dict[str, dict[str, float | None]]:
     """By setting: by the paper's accountant and conversion, exact, and publishable."""
     m = max(ENSEMBLES)
     counts = np.load(out / f"votes_glyph_{m}.npz")["counts"].astype(np.int64)
-    asked = np.load(out / "glyph_questions.npz")
     found: dict[str, dict[str, float | None]] = {}
     curves: dict[str, tuple[RdpCurve, RdpCurve, RdpCurve]] = {}
     for name, setting in settings().items():
-        rows = asked[name]
-        votes = Votes(counts[rows], n_teachers=m)
+        votes = Votes(counts[: setting.queries], n_teachers=m)
         worst = worst_case_cost(setting.mechanism, n_queries=setting.queries, n_answered=setting.answers)
         paper = expected_cost(setting.mechanism, votes, orders=FEW).reveal()
         exact = None if isinstance(setting.mechanism, LNMax) else cost(setting.mechanism, votes, orders=FEW).reveal()

@@ -133,7 +133,7 @@ def noise(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[str
     """Utility against privacy over noise scales; the paper has 1,000 teachers there."""
     near = glyph[min(glyph, key=lambda n: abs(np.log(n / 1_000)))]
     return [
-        tradeoff(near, np.geomspace(0.005, 0.12, 10), full=True),
+        tradeoff(near, np.geomspace(0.005, 0.3, 12), full=True),
         tradeoff(paper_mnist(), np.geomspace(0.04, 0.5, 10), full=True),
     ]
 

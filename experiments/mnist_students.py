@@ -359,16 +359,22 @@ def page(found: dict[str, Any]) -> str:
         "leaves out how fits differ, and 0 says that all seeds tell the same groups of images apart."
     )
     own = "Each seed has its own features, teachers, noise and student."
-    return PAGE.format(
-        table=table(found), features=shared if "shared" in found["features"] else own, options=options(found)
-    )
+    words = {"features": shared if "shared" in found["features"] else own, "options": options(found)}
+    return PAGE.format(table=table(found), first=f"{fit_of(found)}    # on a GPU", **words)
+
+
+def fit_of(found: dict[str, Any]) -> str:
+    """The command that learned the features."""
+    if "shared" in found["features"]:
+        return "python benchmarks/features_gpu.py MNIST.npz OUT"
+    return "python experiments/mnist_students.py features OUT"
 
 
 def options(found: dict[str, Any]) -> str:
     """Of `learn`, as it was run."""
-    features = " --features OUT/features.npz" if found["features"] == ["shared"] else ""
+    features = "OUT/features.npz" if "shared" in found["features"] else "'OUT/features_{seed}.npz'"
     only = "" if any(row["learner"] in NETS for row in found["table"]) else f" --only {FEATURES}"
-    return features + only
+    return f" --features {features}{only}"
 
 
 def show(runs: Path | None) -> None:
@@ -376,10 +382,9 @@ def show(runs: Path | None) -> None:
     if runs is not None:
         found = tabulated(json.loads(runs.read_text()))
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-        command = f"python experiments/mnist_students.py learn RUNS.json{options(found)}"
+        command = f"{fit_of(found)} && python experiments/mnist_students.py learn RUNS.json{options(found)}"
         where = sorted({row["machine"] for row in found["runs"]})
         if "shared" in found["features"]:
-            command = f"python benchmarks/features_gpu.py MNIST.npz OUT && {command}"
             where.append(f"features: {json.loads(FEATURES_RUN.read_text())['machine']}")
         record("mnist_students", command, ran_on="; ".join(where), at=found["runs"][-1]["commit"])
     found = json.loads(file.read_text())
@@ -390,7 +395,7 @@ def show(runs: Path | None) -> None:
 PAGE = """# Students on MNIST
 
 ```
-python benchmarks/features_gpu.py MNIST.npz OUT                             # on a GPU: OUT/features.npz
+{first}
 python experiments/mnist_students.py learn RUNS.json{options}
 python experiments/mnist_students.py show RUNS.json
 terrine plan --questions 30 --epsilon 0.1 --delta 1e-5                      # σ of the planned settings
@@ -413,6 +418,9 @@ teachers, the number of questions and students were chosen on the labels of the 
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels
   (`FeatureStudent`). The 30 questions are the rows that represent the public set best.
+- **Features, then a net**: VAT on the labels of the 90% of the public images that the former is surest of.
+- **VAT**, **Match**, **GAN** see pixels alone: [students](../students.md). Match and GAN first leave out answers that a
+  net without them finds wrong; VAT, which does not, now and then takes one digit for another.
 - Teachers of ours: class means on the same features, of 30 to 6 images each; up to 1,000 teachers, of at least 60
   images, vote as the nearest of their images.
 - DP-SGD on the same features, at the same ε: [comparison](dpsgd.md). How ε falls with the number of

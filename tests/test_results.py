@@ -48,6 +48,7 @@ def said(name: str) -> str:
         ("scaling", "scaling"),
         ("adult_students", "adult_students"),
         ("mnist_students", "mnist_students"),
+        ("glyph_students", "glyph_students"),
         ("student_by_teachers", "student_by_teachers"),
         ("table1", "table1"),
     ],

@@ -170,6 +170,7 @@ def test_features_are_scaled_by_the_public_rows():
         (lambda: MatchStudent(folds=2, wrong=0), "wrong > 0"),
         (lambda: MatchStudent(consistency=-1.0), "consistency"),
         (lambda: GANStudent(generator_channels=1), "generator_channels"),
+        (lambda: GANStudent(consistency=-1.0), "consistency of at least 0"),
         (lambda: SupervisedStudent(estimator="forest"), "scikit-learn classifier, got str"),
         (lambda: fit_student(object(), X, ANSWERS, classes=QUARTERS, seed=0), "student's settings"),
         (lambda: fit_student(LINEAR, X, ANSWERS, classes=("a", "a"), seed=0), "different names"),

@@ -73,3 +73,17 @@ def test_answers_fade():
         for student in (replace(MATCH, wrong=0.0), replace(MATCH, wrong=0.0, fade=0.0))
     ]
     assert repeated[0] < repeated[1]
+
+
+def test_looks_at_one_image_agree_more_where_a_gan_is_told_to():
+    X, y, _, _ = digits()
+    brief, shifted = replace(ON_IMAGES["gan"], steps=100), np.roll(X, 1, axis=2)
+
+    def apart(weight):
+        """How far predictions of images and of shifted ones are from one another, over two seeds."""
+        students = [
+            fit_student(replace(brief, consistency=weight), X, few(y, 5), classes=DIGITS, seed=s) for s in (1, 2)
+        ]
+        return np.mean([np.abs(s.predict_proba(X) - s.predict_proba(shifted)).sum(axis=1) for s in students])
+
+    assert apart(2.0) < 0.93 * apart(0.0)

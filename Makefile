@@ -46,9 +46,9 @@ results: .venv/.installed
 	$(BIN)/python experiments/table2.py
 	$(BIN)/python experiments/glyph_samples.py
 	$(BIN)/python experiments/adult_students.py
-	@echo "students on MNIST: taken from docs/results/mnist_students.json (GPU)"
+	@echo "students on MNIST and Glyph: taken from docs/results/{mnist,glyph}_students.json (GPU)"
 	$(BIN)/python experiments/mnist_students.py show
-	test ! -f docs/results/glyph_students.json || $(BIN)/python experiments/glyph_students.py show
+	$(BIN)/python experiments/glyph_students.py show
 	$(if $(FEATURES),,@echo "student_by_teachers, dpsgd: taken from their JSON; FEATURES=FILE runs them")
 	$(BIN)/python experiments/student_by_teachers.py $(or $(FEATURES),--draw)
 	$(BIN)/python experiments/dpsgd.py $(if $(FEATURES),--features $(FEATURES),--page)

@@ -86,7 +86,7 @@ make results VOTES=FOLDER FEATURES=FILE       # and what is made from the files 
 {rows}
 
 Files that GPU runs leave: `python benchmarks/features_gpu.py MNIST.npz OUT` (features and votes of MNIST),
-`python benchmarks/glyph_gpu.py GLYPHS.npz OUT centroids` (votes of Glyph). Times and memory of the parts:
+`python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP` (votes of Glyph). Times and memory of the parts:
 `make bench`, under `benchmarks/results/`.
 """
 

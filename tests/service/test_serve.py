@@ -241,4 +241,4 @@ def test_keys_on_the_command_line(run_folder):
     found = json.loads(terrine("keys", "list", run_folder, "--json").stdout)["keys"]
     assert [(one["name"], one["quota"], one["revoked"] is None) for one in found] == [("a", 5, False)]
     assert "a" in terrine("keys", "list", run_folder).stdout
-    assert key["key"].split("_")[2] not in terrine("keys", "list", run_folder, "--json").stdout
+    assert key["key"].split("_", 2)[2] not in terrine("keys", "list", run_folder, "--json").stdout

@@ -74,21 +74,17 @@ def test_table_1_has_the_students_and_costs_of_their_pages() -> None:
     rows |= {name: row for name, key in table1.PAPERS.items() for row in found["reproduced"] if row["key"] == key}
     mnist = {(row["setting"], row["learner"]): row for row in stored("mnist_students")["table"]}
     adult = {row["setting"]: row for row in stored("adult_students")["settings"]}
-    glyph = RESULTS / "glyph_students.json"
-    names = {name for name, _ in mnist} | set(adult)
-    names |= {row["setting"] for row in stored("glyph_students")["rows"]} if glyph.is_file() else set()
-    assert set(rows) <= names
+    glyph = {(row["setting"], row["learner"]): row for row in stored("glyph_students")["rows"]}
+    assert set(rows) <= {name for name, _ in mnist | glyph} | set(adult)
     for name, row in rows.items():
         if name in adult:
             assert row["student"] == adult[name]["students"][row["learner"]]["answers"]
             assert row["publishable_epsilon"] == adult[name]["worst_case_epsilon"]
             assert row["exact_epsilon"] == adult[name]["exact_epsilon"]
-        elif (name, row["learner"]) in mnist:
-            there = mnist[name, row["learner"]]
+        else:
+            there = (mnist | glyph)[name, row["learner"]]
             for key in ("student", "publishable_epsilon", "exact_epsilon"):
                 assert row[key] == there[key]
-        else:
-            assert row["task"] == "Glyph"
     assert {name for name, _ in mnist} | set(adult) <= set(rows)
 
 

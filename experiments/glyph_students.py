@@ -297,7 +297,7 @@ def jobs(seeds: int) -> list[Job]:
     *plans, most = planned_settings()
     checked = "Confident-GNMax", MANY
     of_seeds = [(name, LONG) for name in (ALL, most)]
-    of_seeds += [(name, VAT) for name in ("LNMax", *checked, BOTH)] + [(name, FREE) for name in checked]
+    of_seeds += [(name, VAT) for name in (ALL, "LNMax", *checked, BOTH)] + [(name, FREE) for name in checked]
     of_seeds += [(name, LONG) for name in plans]
     every = [(name, FEATURES) for name in ("LNMax", *checked, BOTH, most, *plans)]
     found = [Job(setting=name, learner=kind, seed=seed) for name, kind in every + of_seeds for seed in range(seeds)]

@@ -207,7 +207,7 @@ def second_rows() -> Any:
     return np.arange(start, start + SECOND_QUERIES)
 
 
-QUESTIONS = ((1000, 0.3, 610.4), (2000, 0.5, 528.9), (4000, 0.8, 477.3))  # number, ε, σ
+QUESTIONS = ((1000, 0.3, 610.4), (2000, 0.5, 528.9), (4000, 0.8, 477.3), (8000, 0.8, 674.9))  # number, ε, σ
 SECOND_QUERIES, SECOND_ANSWERS = 8000, 2500
 
 
@@ -294,13 +294,12 @@ def learned(job: Job, known: Known) -> dict[str, Any]:
 
 def jobs(seeds: int) -> list[Job]:
     """What the tables need, cheap learners first; ceilings last."""
-    *plans, most = planned_settings()
+    *plans, more = planned_settings()
     checked = "Confident-GNMax", MANY
-    of_seeds = [(name, LONG) for name in (ALL, most)]
-    of_seeds += [(name, VAT) for name in (ALL, "LNMax", *checked, BOTH)] + [(name, FREE) for name in checked]
-    of_seeds += [(name, LONG) for name in plans]
-    every = [(name, FEATURES) for name in ("LNMax", *checked, BOTH, most, *plans)]
-    found = [Job(setting=name, learner=kind, seed=seed) for name, kind in every + of_seeds for seed in range(seeds)]
+    every = [(name, FEATURES) for name in ("LNMax", *checked, BOTH, *plans)]
+    every += [(name, VAT) for name in (ALL, plans[-1], more, "LNMax", *checked, BOTH)]
+    every += [(name, LONG) for name in (ALL, *plans)] + [(name, FREE) for name in checked]
+    found = [Job(setting=name, learner=kind, seed=seed) for name, kind in every for seed in range(seeds)]
     ceilings = [(name, kind) for kind in (FEATURES, VAT) for name in (PLURALITY, TRUTH)]
     return found + [Job(setting=name, learner=kind, seed=0) for name, kind in ceilings]
 

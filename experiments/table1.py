@@ -297,7 +297,7 @@ HEADLINE = (  # rows of README, by task and setting
     ("MNIST", PRINTED[2].key, "MNIST, the paper's own votes (250 teachers)"),
     ("Adult", "our teachers, planned for ε = 2.0", "UCI Adult, 250 teachers, planned for ε = 2"),
     ("Adult", PRINTED[7].key, "UCI Adult, the paper's own votes (250 teachers)"),
-    ("Glyph", "GNMax, 4,000 answers, ε = 0.8", "Glyph, 150 symbols, 5,000 teachers, 4,000 questions"),
+    ("Glyph", "GNMax, 8,000 answers, ε = 0.8", "Glyph, 150 symbols, 5,000 teachers, 8,000 questions"),
 )
 
 

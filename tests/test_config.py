@@ -66,7 +66,11 @@ PLAN = GOOD[: GOOD.index("[privacy]")] + "[privacy]\nepsilon = 1.0\ndelta = 1e-6
 
 
 def test_a_plan_may_stand_for_the_numbers(tmp_path):
-    assert read_config(written(tmp_path, PLAN)).privacy.mechanism is None
+    config = read_config(written(tmp_path, PLAN))
+    assert config.privacy.mechanism is None
+    surer = read_config(written(tmp_path, PLAN + "min_accuracy = 0.995\n"))
+    usual, sure = (planned(one, n_classes=10, n_public=5000) for one in (config, surer))
+    assert sure.sigma_vote < usual.sigma_vote  # less noise, so that answers more often name the plurality
 
 
 QUESTIONS = GOOD[: GOOD.index("[privacy]")] + '[privacy]\nmechanism = "gnmax"\nqueries = 30\ndelta = 1e-6\n'
@@ -93,6 +97,7 @@ def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
         ("delta = 1e-6", "delta = 1.5", "Expected another privacy.delta: input should be less than 1, got '1.5'."),
         ("threshold = 35", "", 'Expected threshold with mechanism = "confident", got none in [privacy].'),
         ("answers = 80", "epsilon = 1.0", 'Expected no epsilon with mechanism = "confident" in [privacy].'),
+        ("queries = 200", "queries = 200\nmin_accuracy = 0.9", 'Expected no min_accuracy with mechanism = "confident"'),
         ('public = "public.csv"', "", "Expected private, public and classes together"),
         ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
         ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),

@@ -97,7 +97,7 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
     """Mechanism and numbers of queries and answers for a budget, from public inputs only."""
     privacy, n_teachers = config.privacy, config.teachers.number
     assert privacy.epsilon is not None
-    kept = privacy.model_dump(include={"delta", "min_accuracy", "ask"})
+    kept = privacy.model_dump(include={"delta", "ask"})
     if privacy.mechanism == "gnmax":
         assert privacy.queries is not None
         noise = least_noise(n_queries=privacy.queries, epsilon=privacy.epsilon, delta=privacy.delta)
@@ -108,7 +108,7 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         max_queries=min(n_public, privacy.queries or n_public),
-        min_accuracy=privacy.min_accuracy,
+        **privacy.model_dump(include={"min_accuracy"}, exclude_none=True),
     )
     numbers = {"queries": found.n_queries, "answers": found.n_answers}
     return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})

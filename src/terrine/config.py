@@ -92,7 +92,7 @@ class PrivacyConfig(_Part):
     delta: float = Field(gt=0, lt=1)
     epsilon: float | None = Field(default=None, gt=0)
     consensus: float | None = Field(default=None, gt=0, lt=1)  # assumed share of teachers that agree, for planning
-    min_accuracy: float = Field(default=0.95, gt=0, lt=1)
+    min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # of answers, for planning; 0.95 unless given
     mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
     threshold: float | None = None
     sigma_check: float | None = Field(default=None, gt=0)
@@ -120,9 +120,9 @@ class PrivacyConfig(_Part):
         for name in needed:
             if getattr(self, name) is None:
                 raise ValueError(f"Expected {name} with {about}, got none")
-        allowed = {*needed, "answers"} if self.mechanism == "confident" else {*needed}
-        for name in ("epsilon", "consensus", "threshold", "sigma_check", "sigma_vote", "sigma", "scale", "answers"):
-            if name not in allowed and getattr(self, name) is not None:
+        allowed = {*needed, *{None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())}
+        for name in PrivacyConfig.model_fields:
+            if name not in {*allowed, "delta", "mechanism", "ask"} and getattr(self, name) is not None:
                 raise ValueError(f"Expected no {name} with {about}")
         return self
 

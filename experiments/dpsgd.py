@@ -387,7 +387,8 @@ Compare that one with PATE's. With ids of persons, hashed shares cover a person 
 
 **Which to prefer.**
 
-- DP-SGD needs no public rows and no hundreds of teachers. Where a small differentiable model on good features does the
+- DP-SGD needs no public rows (here its settings were chosen on them, and MNIST's features learned from them) and no
+  hundreds of teachers. Where a small differentiable model on good features does the
   work, as on Adult, and one model is all that is wanted, start there.
 - PATE needs public unlabelled rows of the same kind. It takes any learner as a teacher, trees and black boxes
   included, and several owners who never pool their rows; it gives labels as a service, and the student is any model, of

@@ -268,7 +268,8 @@ def page(rows: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> str:
     summary = "\n".join(
         (
             f"- By plan it pays in {len(planned) - len(loses)} of {len(planned)} cells; not with {where or 'any'}.",
-            "- It pays more with more teachers and more consensus, and where answers must be right more often.",
+            "- It mostly pays more with more teachers and more consensus, and where answers must be right more often; "
+            "not with 250 teachers of whom 70% agree, nor with 5,000 or more of whom 99% do.",
             f"- In {len(simulated) - len(failing)} of {len(simulated)} cells that were simulated at least {ENOUGH} of "
             f"{RELEASES} releases passed."
             + (f" In {len(failing)} fewer did: the ε planned there is too small (see below)." if failing else ""),

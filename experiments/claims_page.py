@@ -143,7 +143,8 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
                 f"{row['votes']['name']} "
                 + " → ".join(f"{row[key]:.1%}" for key in ("weak_all", "moderate_weak", "aggressive_weak"))
                 for row in r["checks"]
-            ),
+            )
+            + "; *completely*: below 1%",
             verdict(row["aggressive_weak"] < 0.01 for row in r["checks"]),
         ]
     )
@@ -154,7 +155,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
             + "; ".join(f"{s['votes']['name']} " + ", ".join(f"{v:.1%}" for v in s["right"]) for s in r["synergy"])
             + "; the dearest quarter takes "
             + ", ".join(f"{s['share'][3]:.0%}" for s in r["synergy"])
-            + " of the cost",
+            + " of the cost; what bears it out is the dearest quarter, the others hardly differ",
             verdict(s["right"][3] < min(s["right"][:3]) for s in r["synergy"]),
         ]
     )

@@ -355,7 +355,9 @@ def reading(facts: dict[str, Any]) -> str:
             if max(near["epsilon"], epsilon) < 1.5 * min(near["epsilon"], epsilon):
                 ours, theirs = percent(row["accuracy"], interval=False), percent(near["accuracy"], interval=False)
                 public = (
-                    "" if near["public"] is None else f" ({on_public(row):.2%} and {near['public']:.2%} on public rows)"
+                    ""
+                    if near["public"] is None
+                    else f" (on public rows {on_public(row):.2%}, of one run, and {near['public']:.2%})"
                 )
                 lines.append(
                     f"With a row replaced: DP-SGD {ours} at ε = {up(epsilon)}, PATE's student {theirs} at "
@@ -388,8 +390,8 @@ Compare that one with PATE's. With ids of persons, hashed shares cover a person 
 **Which to prefer.**
 
 - DP-SGD needs no public rows (here its settings were chosen on them, and MNIST's features learned from them) and no
-  hundreds of teachers. Where a small differentiable model on good features does the
-  work, as on Adult, and one model is all that is wanted, start there.
+  hundreds of teachers. Where a small differentiable model on good features does the work, as on Adult, and one model is
+  all that is wanted, start there.
 - PATE needs public unlabelled rows of the same kind. It takes any learner as a teacher, trees and black boxes
   included, and several owners who never pool their rows; it gives labels as a service, and the student is any model, of
   any size, trained as often as one likes on answers that are paid for already.

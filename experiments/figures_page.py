@@ -186,8 +186,8 @@ Made from these files (a teacher is right, and the mean top vote, over all of a 
 LNMax answers every query; its scale is the one with the least ε of those within a point of the plurality's accuracy
 (Glyph) or the paper's 20 (MNIST). Confident-GNMax has T, σ₁, σ₂ = 0.7 M, 0.3 M, 0.02 M of M teachers (Glyph, the
 paper's round one) or 200, 150, 40 (MNIST, the paper's Table 1). So little noise in the vote suits costs that depend on
-votes. With noise chosen for the worst case as many answers are publishable for far less on Glyph, where fewer of them are
-right, and for little less with MNIST's 250 teachers: see [the claims](claims.md).
+votes. With noise chosen for the worst case as many answers are publishable for far less on Glyph, where fewer of them
+are right, and for little less with MNIST's 250 teachers: see [the claims](claims.md).
 
 ## Noise
 

@@ -506,8 +506,8 @@ private.
 - Most of what is lost is what the teachers get wrong: compare true labels with their plurality. At the same ε, 8,000
   noisier answers did no worse than 4,000 (the intervals overlap); training for twice as long changed little.
 - A check leaves out hard symbols. More of its answers are right, yet nets are worse than without it (students on
-  features are not). That they learn to predict classes in the shares that these have among the answers (`balance`) is not why: leaving that out
-  (*shares left open*, `balance=0`) made no difference.
+  features are not). That they learn to predict classes in the shares that these have among the answers (`balance`) is
+  not why: leaving that out (*shares left open*, `balance=0`) made no difference.
 
 Teachers are nets of one hidden layer, of 3,000 images each, on the same features:
 

@@ -135,8 +135,7 @@ the student: in a run it is fixed beforehand.
 
 More teachers with fewer images each go on paying long after each of them has become poor: with six images a teacher is
 right on [about half](../features.md#measured) of the public images. From 10,000 teachers on, changes are within the
-grid of noise scales. What limits the noise is the few questions on
-which teachers disagree.
+grid of noise scales. What limits the noise is the few questions on which teachers disagree.
 """
 
 

@@ -345,10 +345,11 @@ The paper's Glyph is not public: see ours, on public fonts, below. {missing}
 {second}
 
 Bold: publishable as it stands, for the noise was chosen by `terrine plan`; chosen on votes it would leak, were they
-private. How many questions to ask was chosen on MNIST and Glyph with results on public images in view: with private data
-fix it beforehand. Without privacy: a net on pixels (MNIST; with the students' features a linear model has more, see
-[DP-SGD](dpsgd.md)), and on a million of 15 million private images (Glyph). MNIST: 1,000 test images, so that 99.3% has a standard error of 0.26 points, which the spread over seeds leaves
-out; the same students are right on about 98.9% of the 9,000 public images.
+private. How many questions to ask was chosen on MNIST and Glyph with results on public images in view: with private
+data fix it beforehand. Without privacy: a net on pixels (MNIST; with the students' features a linear model has more,
+see [DP-SGD](dpsgd.md)), and on a million of 15 million private images (Glyph). MNIST: 1,000 test images, so that 99.3%
+has a standard error of 0.26 points, which the spread over seeds leaves out; the same students are right on about 98.9%
+of the 9,000 public images.
 
 Students, settings, seeds and intervals: [MNIST](mnist_students.md), [Adult](adult_students.md),
 [Glyph](glyph_students.md). What the paper

@@ -198,6 +198,13 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     assert facts["data"]["n_private"] is None
     assert facts["student"]["accuracy"] is None
     assert "400" not in json.dumps({key: value for key, value in facts.items() if key not in ("config", "spending")})
+    balanced = (tmp_path / "own.toml").read_text().replace("min_units = 0", 'partition = "balanced"')
+    (tmp_path / "own.toml").write_text(balanced)
+    run = Run.create(tmp_path / "own.toml", tmp_path / "b")
+    whole(run)
+    facts = public_facts(run)
+    assert "number of units is public" in facts["guarantee"]["relation"]
+    assert facts["data"]["n_private"] is None  # of rows: another unit may have more of them
 
 
 def test_spending_ends_below_the_guarantee(settings, tmp_path):

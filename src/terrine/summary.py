@@ -20,7 +20,7 @@ from terrine.config import RunConfig, Settings, write_config
 from terrine.errors import InputError, OrderGridWarning
 from terrine.learning import load_answers
 from terrine.mechanisms import Answers, Outcome
-from terrine.partition import UNIT_ANY
+from terrine.partition import ROW_REPLACED
 from terrine.run import Run
 from terrine.sensitive import Sensitive
 
@@ -66,8 +66,8 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "classes": list(task.classes),
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
-            # Where adding a person is a neighbour, how many there are is not public
-            "n_private": len(task.private) if isinstance(task, Task) and shown["relation"] != UNIT_ANY else None,
+            # Where a neighbour may have another number of rows, it is not public
+            "n_private": len(task.private) if isinstance(task, Task) and shown["relation"] == ROW_REPLACED else None,
         },
         "teachers": {
             "number": shown["n_teachers"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -32,8 +32,9 @@ from terrine import (
 from terrine.accounting.argmax import rdp_argmax, rdp_check
 from terrine.accounting.exact import log_probabilities
 from terrine.accounting.gaps import gap_costs, gaps_of
-from terrine.accounting.ramp import ONE, chances, distance, whole_costs
+from terrine.accounting.ramp import MOST, ONE, UNIT, chances, distance, whole_costs
 from terrine.accounting.release import (
+    INSECURE,
     ConditionalGuarantee,
     overhead,
     publishable_guarantee,
@@ -206,7 +207,7 @@ def test_consensus_passes_and_the_answers_leave() -> None:
     assert outcome.answers is not None
     assert outcome.answers.n_answered > 50
     assert (outcome.answers.labels[outcome.answers.outcomes == Outcome.TEACHERS] == 0).all()
-    assert outcome.guarantee is fixed
+    assert outcome.guarantee == replace(fixed, notes=(*fixed.notes, INSECURE))
     assert not outcome.answers.secure
     assert "INSECURE" in repr(outcome)
     assert fixed.pass_chance(strong()).reveal() > 0.99
@@ -220,13 +221,16 @@ def test_without_consensus_nothing_leaves(mechanism: GNMax | ConfidentGNMax) -> 
     assert not outcome.passed
     assert outcome.answers is None
     # one bit and public configuration: nothing else
-    assert repr(outcome) == str(outcome) == f"ReleaseOutcome(passed=False, answers=None, guarantee={fixed!r})"
+    spent = replace(fixed, notes=(*fixed.notes, INSECURE))
+    assert repr(outcome) == str(outcome) == f"ReleaseOutcome(passed=False, answers=None, guarantee={spent!r})"
     assert set(vars(outcome)) == {"passed", "answers", "guarantee"}
     assert fixed.pass_chance(weak()).reveal() == pytest.approx(1e-6)  # the test's share of delta
 
 
 def test_secure_noise_is_the_default() -> None:
-    outcome = fix().release(strong())
+    fixed = fix()
+    outcome = fixed.release(strong())
+    assert outcome.guarantee is fixed
     assert outcome.passed
     assert outcome.answers is not None
     assert outcome.answers.secure
@@ -422,6 +426,16 @@ def test_a_release_has_the_law_that_was_looked_at(name: str) -> None:
             assert fixed.pass_chance(votes).reveal() == pytest.approx(1 - law[0], abs=1e-12)
 
 
+@pytest.mark.parametrize(("sigma", "n_queries"), [(1e-5, 100), (1e-4, 1000), (1e-4, 10_000_000)])
+def test_costs_beyond_64_bits_break_every_cap(sigma: float, n_queries: int) -> None:
+    costs = gap_costs(sigma=sigma, order=10.0, n_classes=2, n_teachers=250)
+    assert costs[0] * n_queries * UNIT > 2**63
+    assert distance(np.array([0]), np.array([n_queries]), costs=whole_costs(costs), cap=2.0) == 0
+    assert distance(np.array([250]), np.array([n_queries]), costs=whole_costs(costs), cap=2.0) > 100
+    with pytest.raises(InputError, match="Expected a cap below"):
+        distance(np.array([0]), np.array([1]), costs=whole_costs(costs), cap=MOST)
+
+
 def test_distance_is_the_number_of_teachers_who_must_move() -> None:
     """By brute force over walks of all teachers at once, and one move changes it by one at most."""
     costs = whole_costs(gap_costs(sigma=1.0, order=2.5, n_classes=3, n_teachers=15))
@@ -523,8 +537,13 @@ def test_sanitize(method: str, classes: int, some: bool) -> None:
     assert any("INSECURE" in note for note in first.notes)
 
 
-def test_sanitize_with_secure_noise_does_not_say_insecure() -> None:
-    assert not any("INSECURE" in note for note in sanitize(MECHANISM, strong(), delta=1e-5, epsilon=2.0).notes)
+def test_sanitize_says_insecure_where_its_noise_or_the_answers_was_seeded() -> None:
+    votes, how = strong(), {"delta": 1e-5, "epsilon": 2.0}
+    assert INSECURE not in sanitize(MECHANISM, votes, **how).notes
+    assert INSECURE in sanitize(MECHANISM, votes, **how, rng=np.random.default_rng(0)).notes
+    seeded = answer(MECHANISM, votes, rng=np.random.default_rng(0))
+    assert INSECURE in sanitize(MECHANISM, votes, **how, answers=seeded).notes
+    assert INSECURE not in sanitize(MECHANISM, votes, **how, answers=answer(MECHANISM, votes, rng=None)).notes
 
 
 def test_sanitize_where_nothing_was_answered() -> None:

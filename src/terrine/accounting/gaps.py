@@ -53,14 +53,14 @@ def smooth_majorant(votes: Votes, *, sigma: float, order: float, beta: float) ->
 
 
 def log_majorant(votes: Votes, *, sigma: float, order: float, beta: float) -> float:
-    """The logarithm of `smooth_majorant`."""
+    """The logarithm of `smooth_majorant`, for what adds noise to it. Secret."""
     costs = gap_costs(sigma=sigma, order=order, n_classes=votes.n_classes, n_teachers=votes.n_teachers)
     gaps, weights = gaps_of(votes)
     return log_smooth([GapRows(gaps, weights, costs=costs)], beta=beta)
 
 
 def gaps_of(votes: Votes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct gaps between the two largest counts, and how many queries have them."""
+    """Distinct gaps between the two largest counts, and how many queries have them, for what adds noise. Secret."""
     largest = np.partition(votes.counts, -2, axis=1)
     gaps, weights = np.unique(largest[:, -1] - largest[:, -2], return_counts=True)
     return gaps, weights

@@ -17,6 +17,7 @@ from terrine.errors import InputError
 ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was checked
 LIKELY = 0.999  # no chance is above it
 UNIT = 2**32  # costs are rounded up to whole multiples of 1/UNIT nats, so that sums of them are exact
+MOST = 2.0**30  # nats: what costs more counts as that, which is above any cap
 
 
 @lru_cache(maxsize=1024)
@@ -69,8 +70,8 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
 
 def whole_costs(costs: Array) -> NDArray[np.int64]:
-    """In units of 1/UNIT nats, rounded up."""
-    result: NDArray[np.int64] = np.ceil(costs * UNIT).astype(np.int64)
+    """In units of 1/UNIT nats, rounded up; at most MOST nats, so that they fit into 64 bits."""
+    result: NDArray[np.int64] = np.ceil(np.minimum(costs, MOST) * UNIT).astype(np.int64)
     return result
 
 
@@ -82,10 +83,15 @@ def distance(
     Args:
         gaps, weights: distinct gaps between the two largest counts, and how many queries have them.
         costs: (n_teachers + 1,) non-increasing, by gap, from `whole_costs`.
+        cap: in nats, below MOST.
     """
+    if not cap < MOST:
+        raise InputError(f"Expected a cap below {MOST:g} nats, got {cap:g}.")
 
     def broken(moved: int) -> bool:
-        return int((weights * costs[np.maximum(gaps - 2 * moved, 0)]).sum()) > cap * UNIT
+        each = costs[np.maximum(gaps - 2 * moved, 0)]
+        total = sum(weight * cost for weight, cost in zip(weights.tolist(), each.tolist(), strict=True))  # no overflow
+        return total > cap * UNIT
 
     low, high = -1, costs.size // 2 + 1
     if not broken(high):

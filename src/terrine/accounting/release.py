@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,13 +20,15 @@ from terrine.accounting.balls import Array
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, epsilons_at, guarantee
 from terrine.accounting.gaps import gap_costs, gaps_of
-from terrine.accounting.ramp import ONE, chances, distance, whole_costs
+from terrine.accounting.ramp import MOST, ONE, chances, distance, whole_costs
 from terrine.accounting.sanitizer import Method, Sanitizer, delta_shares, rule_of_thumb_order
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tick
+
+INSECURE = "INSECURE: seeded noise, not private"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ def sanitize(
     on_these_votes = epsilons_at(at, checks + bound + sanitizer.rdp(at), delta=delta_answers, conversion="tight")
     labels = worst_case_cost(mechanism, n_queries=len(votes))
     total = guarantee(RdpCurve(labels.orders, labels.epsilons + sanitizer.rdp(labels.orders)), delta=delta)
-    insecure = () if as_noise(rng).secure else ("INSECURE: seeded noise, not private",)
+    secure = as_noise(rng).secure and (answers is None or answers.secure)
     return Sanitized(
         epsilon=total.epsilon,
         delta=delta,
@@ -104,7 +106,7 @@ def sanitize(
         relation=ONE_TEACHER,
         notes=(
             f"on_these_votes holds after the fact, for {n_answered} answers, except with chance {delta_release:g}.",
-            *insecure,
+            *(() if secure else (INSECURE,)),
         ),
         on_these_votes=float(on_these_votes[0]),
         delta_release=delta_release,
@@ -152,7 +154,8 @@ class ConditionalGuarantee(Guarantee):
         noise = as_noise(rng)
         answers = self._answers(votes, noise)
         passed = noise.below(ONE) < self._chance(votes, answers)
-        return ReleaseOutcome(passed=passed, answers=answers if passed else None, guarantee=self)
+        spent = self if noise.secure else replace(self, notes=(*self.notes, INSECURE))
+        return ReleaseOutcome(passed=passed, answers=answers if passed else None, guarantee=spent)
 
     def pass_chance(self, votes: Votes, *, trials: int = 25, seed: int = 0) -> Sensitive[float]:
         """Chance that a release of these votes would pass, over simulated checks. Secret; nothing is spent."""
@@ -251,6 +254,8 @@ def tested_guarantee(
             f"order={order:g} and {n_classes} classes even unanimous votes would not pass; "
             "use more teachers, less noise or a larger target."
         )
+    if not share * budget < MOST:
+        raise InputError(f"Expected a target below {MOST:g} nats, got {target:g}.")
     chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=n_teachers // 2 + 1)
     return ConditionalGuarantee(
         epsilon=target,

@@ -90,7 +90,7 @@ def distance(
 
     def broken(moved: int) -> bool:
         each = costs[np.maximum(gaps - 2 * moved, 0)]
-        total = sum(weight * cost for weight, cost in zip(weights.tolist(), each.tolist(), strict=True))  # no overflow
+        total: int = sum(weight * cost for weight, cost in zip(weights.tolist(), each.tolist(), strict=True))
         return total > cap * UNIT
 
     low, high = -1, costs.size // 2 + 1

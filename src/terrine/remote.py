@@ -15,12 +15,13 @@ from terrine._files import write_once
 from terrine.budgets import canonical
 from terrine.build import PublicTask, public_task_of
 from terrine.config import RemoteConfig, StudentConfig, read_settings
-from terrine.errors import InputError
+from terrine.errors import InputError, LedgerError
 from terrine.learning import Learning, begin, read_json, save_answers, write_json
 from terrine.mechanisms import Answers, Outcome
 from terrine.service.client import RemoteLabeller
 
 Progress = Callable[[float], object]
+_FIXED = ("guarantee", "mechanism", "classes", "n_teachers")  # of a service, as long as a run goes on
 
 
 class RemoteRun(Learning):
@@ -78,13 +79,15 @@ class RemoteRun(Learning):
         rows = self.asked()
         request = read_json(self._request(), "terrine label")["request_id"]
         with self._labeller() as labeller:
+            self._compare(labeller.about(), _FIXED)
             answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
             budget = labeller.budget()
+        self._compare(budget, ("guarantee",))
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             "notes": (),
             **self.about["guarantee"],
-            "publishable": True,
+            "publishable": answers.secure,
             "mechanism": self.about["mechanism"],
             "n_teachers": self.about["n_teachers"],
             "queries_at_most": len(rows),
@@ -103,6 +106,14 @@ class RemoteRun(Learning):
         return RemoteLabeller(
             self.config.labels.url, batch=self.config.labels.batch, head=self.folder / "ledger-head.json"
         )
+
+    def _compare(self, found: dict[str, Any], names: tuple[str, ...]) -> None:
+        """Refuse another service than the one that service.json is of: its guarantee would be of other answers."""
+        if other := [name for name in names if found.get(name) != self.about.get(name)]:
+            raise LedgerError(
+                f"Expected the service that {self.folder} began with, got another {', '.join(other)} from "
+                f"{self.config.labels.url}; name a new run directory."
+            )
 
     def _request(self) -> Path:
         """This run's name for its request, chosen once: another run with the same key is another request."""

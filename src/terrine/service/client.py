@@ -59,7 +59,8 @@ class RemoteLabeller:
         batch: rows in one request.
         retries: how often a request that failed on the way is sent again, with the same id.
         timeout: seconds for one request.
-        head: a file that keeps the ledger's head; a service whose ledger went back behind it is refused.
+        head: a file that keeps the ledger's head; a service whose ledger went back behind it is refused, as is, with
+            or without it, one that takes another ledger.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class RemoteLabeller:
         self.url = url.rstrip("/")
         self._retries = _validate.integer("retries", retries, at_least=0)
         self._head = None if head is None else Path(head)
+        self._ledger: str | None = None
         try:
             headers = {"Authorization": f"Bearer {key}"}
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
@@ -124,6 +126,7 @@ class RemoteLabeller:
         proba = None if student_proba is None else np.asarray(student_proba, dtype=np.float64)
         if proba is not None and proba.shape != (len(rows), len(self.classes)):
             raise InputError(f"Expected student_proba of shape {(len(rows), len(self.classes))}, got {proba.shape}.")
+        self.budget()  # before as after: all answers are of one ledger
         labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
         outcomes = np.full(len(rows), int(Outcome.UNASKED), dtype=np.int64)
         secure = True
@@ -222,21 +225,24 @@ class RemoteLabeller:
 
     def _compare(self, budget: dict[str, Any]) -> None:
         """Refuse a ledger that went back, or another than before; keep the newer head."""
-        if self._head is None:
-            return
         try:
             now = {"ledger_id": str(budget["ledger_id"]), "head": str(budget["head"])}
-            before = json.loads(self._head.read_text()) if self._head.is_file() else {**now, "head": "0:"}
+            before = {"ledger_id": self._ledger or now["ledger_id"], "head": "0:"}
+            if self._head is not None and self._head.is_file():
+                before = json.loads(self._head.read_text())
             (seq, digest), (old_seq, old_digest) = (value["head"].split(":") for value in (now, before))
             same = before["ledger_id"] == now["ledger_id"]
             changed = int(seq) == int(old_seq) and old_digest not in ("", digest)
             went_back = int(seq) < int(old_seq) or changed
-        except (KeyError, ValueError, TypeError):
-            raise LedgerError(f"Expected a ledger's head in {self._head}, got something else.") from None
+        except (KeyError, ValueError, TypeError, AttributeError):
+            where = self.url if self._head is None else f"{self.url} and in {self._head}"
+            raise LedgerError(f"Expected a ledger's head from {where}, got something else.") from None
         if not same or went_back:
             what = "an older one was restored, or entries were changed" if same else "another ledger is in use"
             raise LedgerError(
                 f"Expected the ledger of {self.url} to go on from {before['head'][:20]}..., got {now['head'][:20]}...: "
                 f"{what}."
             )
-        write_atomically(self._head, lambda file: file.write(json.dumps(now).encode()))
+        self._ledger = now["ledger_id"]
+        if self._head is not None:
+            write_atomically(self._head, lambda file: file.write(json.dumps(now).encode()))

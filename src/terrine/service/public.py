@@ -32,7 +32,8 @@ class PublicNumbers:
             self.guarantee = ledger.budget.guarantee()
 
     def budget(self) -> dict[str, Any]:
-        return self._fresh("budget", self._budget)
+        """The head is the newest at every call: clients refuse one that goes back, as another process's would."""
+        return {**self._fresh("budget", self._budget), "head": str(self._ledger.head())}
 
     def history(self) -> list[dict[str, Any]]:
         return self._fresh("history", self._history)
@@ -48,7 +49,6 @@ class PublicNumbers:
         share = share_spent(found)
         return {
             "ledger_id": self._ledger.id,
-            "head": found["head"],
             "guarantee": asdict(self.guarantee),
             "queries": found["queries"],
             "answers": found["answers"],

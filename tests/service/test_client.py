@@ -126,6 +126,35 @@ def test_something_else_is_there(tmp_path):
         server.server_close()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("guarantee", None),
+        ("guarantee", {"epsilon": 1.0}),
+        ("guarantee", {"epsilon": float("nan"), "delta": 1e-5, "order": 2.0, "basis": "b", "relation": "r"}),
+        ("rows_at_most", "x"),
+        ("rows_at_most", 0),
+        ("n_teachers", "x"),
+        ("n_teachers", True),
+        ("classes", []),
+        ("classes", 3),
+        ("row_shape", ["2"]),
+        ("mechanism", {"kind": "gnmax", "sigma": -1.0}),
+        ("mechanism", {"kind": "another"}),
+    ],
+)
+def test_a_service_that_says_something_else_of_itself_is_refused(name, value, service, monkeypatch):
+    call = RemoteLabeller._call
+
+    def other(self, method, path, **sent):
+        found = call(self, method, path, **sent)
+        return {**found, name: value} if value is not None else {k: v for k, v in found.items() if k != name}
+
+    monkeypatch.setattr(RemoteLabeller, "_call", other)
+    with service.serving() as url, pytest.raises(ServiceError, match=rf"/v1/about .*, got another {name}.*: [^\n]*\.$"):
+        remote(url, service)
+
+
 @pytest.mark.parametrize("url", ["", "labels.example.org", "ftp://a", 3])
 def test_bad_urls(url):
     with pytest.raises(InputError, match="URL"):

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
 
 from terrine import _validate
 from terrine._files import write_atomically
@@ -30,6 +31,7 @@ from terrine.errors import (
     ServiceError,
 )
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
+from terrine.service.schemas import About
 
 try:
     import httpx
@@ -89,19 +91,27 @@ class RemoteLabeller:
             raise InputError("Expected a service's URL and a key in ASCII, got something else.") from None
         weakref.finalize(self, self._http.close)
         about = self.about()
-        try:
-            self.mechanism: Mechanism = mechanism_from_json(about["mechanism"])
-            self.classes: tuple[str, ...] = tuple(about["classes"])
-            self.row_shape: tuple[int, ...] = tuple(about["row_shape"])
-            self.n_teachers: int = about["n_teachers"]
-            self._batch = min(_validate.integer("batch", batch, at_least=1), int(about["rows_at_most"]))
-        except (KeyError, TypeError):
-            raise ServiceError(f"Expected a terrine label service at {self.url}, got something else.") from None
+        self.mechanism: Mechanism = mechanism_from_json(about["mechanism"])
+        self.classes: tuple[str, ...] = tuple(about["classes"])
+        self.row_shape: tuple[int, ...] = tuple(about["row_shape"])
+        self.n_teachers: int = about["n_teachers"]
+        self._batch = min(_validate.integer("batch", batch, at_least=1), about["rows_at_most"])
         self._index = {name: k for k, name in enumerate(self.classes)}
 
     def about(self) -> dict[str, Any]:
         """What the service takes and gives, and its guarantee."""
-        return self._call("GET", "/v1/about")
+        found = self._call("GET", "/v1/about")
+        try:
+            About.model_validate(found, strict=True)
+            mechanism_from_json(found["mechanism"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+        except InputError as error:
+            wrong = f"mechanism: {str(error).rstrip('.')}"
+        else:
+            return found
+        raise ServiceError(f"Expected /v1/about of a terrine label service at {self.url}, got another {wrong}.")
 
     def budget(self) -> dict[str, Any]:
         """What is spent and left there. Its head is kept, and compared with the one kept before."""

@@ -52,8 +52,10 @@ class Labels(_Shown):
 class Guarantee(_Shown):
     """Of everything that this service will ever answer: fixed before its first answer."""
 
-    epsilon: float = Field(examples=[2.208])
-    delta: float = Field(examples=[1e-6])
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    epsilon: float = Field(ge=0, examples=[2.208])
+    delta: float = Field(ge=0, lt=1, examples=[1e-6])
     order: float | None
     basis: str
     relation: str
@@ -62,15 +64,15 @@ class Guarantee(_Shown):
 class About(_Shown):
     """What the service takes and gives."""
 
-    classes: list[str]
+    classes: list[str] = Field(min_length=1)
     row_shape: list[int]
     dtype: str = Field(examples=["float32"])
-    n_teachers: int
+    n_teachers: int = Field(ge=1)
     mechanism: dict[str, Any] = Field(examples=[{"kind": "gnmax", "sigma": 40.0}])
     guarantee: Guarantee
     key: str = Field(description="Name of the key that asked.")
     role: str = Field(examples=["client"])
-    rows_at_most: int = Field(description="In one request.")
+    rows_at_most: int = Field(ge=1, description="In one request.")
     bytes_at_most: int = Field(description="In one body.")
     version: str
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests import postgres
 from tests.service.tasks import bearer, free_port, wait_until
 
 from terrine import Labeller, Ledger, Run
+from terrine.cli.serving import serve
+from terrine.errors import ServiceError
 from terrine.learning import load_answers
 
 SETTINGS = """
@@ -191,6 +194,7 @@ def test_sigterm_answers_those_who_wait(run_folder):
 def refused(*words, **environment):
     done = terrine(*words, **environment)
     assert done.returncode == 2, done.stdout + done.stderr
+    assert not done.stdout
     assert done.stderr.startswith("terrine: ")
     assert "Expected" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -208,6 +212,26 @@ def test_start_up_refuses_what_is_damaged(run_folder, tmp_path):
         database.execute("DROP TRIGGER terrine_ledger_no_update")
         database.execute("UPDATE terrine_ledger SET budget = replace(budget, '200', '201')")
     assert "ledger" in refused("serve", run_folder)
+
+
+def test_an_address_that_cannot_be_had_is_refused_in_one_line(run_folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = refused("serve", run_folder, "--port", port)
+        assert f"Expected to listen at 127.0.0.1, port {port}, got: Address already in use." in said
+    assert "Expected to listen at nope.invalid" in refused("serve", run_folder, "--host", "nope.invalid")
+    assert "got: encoding of hostname failed" in refused("serve", run_folder, "--host", "ä" * 80)
+
+
+def test_a_service_that_cannot_start_is_no_exhausted_budget(run_folder, monkeypatch):
+    class Fails:
+        def __init__(self, *_, **__):
+            sys.exit(3)  # as uvicorn says it
+
+    monkeypatch.setattr("uvicorn.Config", Fails)
+    monkeypatch.setenv("TERRINE_SERVED", "")  # put back afterwards
+    with pytest.raises(ServiceError, match="Expected the service to start"):
+        serve(run_folder, port=free_port())
 
 
 def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path):

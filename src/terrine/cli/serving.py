@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import tempfile
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from terrine.cli.common import Json, app, print_json
-from terrine.errors import InputError, LedgerError, MissingDependencyError
+from terrine.errors import InputError, LedgerError, MissingDependencyError, ServiceError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -71,6 +72,7 @@ def serve(
     if workers > 1:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="terrine-metrics-")
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
+    address = bind(host, port)
     print(f"Ledger and teachers are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
@@ -85,18 +87,39 @@ def serve(
             "terrine.service": {"handlers": ["lines"], "level": "INFO", "propagate": False},
         },
     }
-    uvicorn.run(
-        "terrine.cli.serving:app_of_run",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        log_config=config,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=30,
-        h11_max_incomplete_event_size=64 << 10,
-    )
+    settings: dict[str, Any] = {
+        "factory": True,
+        "log_config": config,
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 30,
+        "h11_max_incomplete_event_size": 64 << 10,
+    }
+    served_app = "terrine.cli.serving:app_of_run"
+    try:
+        if workers > 1:
+            address.close()  # uvicorn binds it again, for its workers
+            uvicorn.run(served_app, host=host, port=port, workers=workers, **settings)
+        else:
+            with address:
+                uvicorn.Server(uvicorn.Config(served_app, **settings)).run(sockets=[address])
+    except KeyboardInterrupt:
+        pass  # uvicorn has ended in good order
+    except SystemExit:  # with a code of uvicorn's, which means something else here
+        raise ServiceError("Expected the service to start, got a failure that is in the log above.") from None
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, which does not listen yet."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
+        bound.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"Expected to listen at {host}, port {port}, got: {why}.") from None
+    return bound
 
 
 def app_of_run() -> FastAPI:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import time
 
 import numpy as np
 import pytest
-from tests.service.tasks import CLASSES, Service, bearer, label, rows_of
+from tests.service.tasks import CLASSES, Service, TinyTeachers, bearer, label, rows_of, wait_until
 
 from terrine import Ledger
 from terrine.errors import OrderGridWarning
@@ -287,6 +288,27 @@ def test_teachers_that_fail_are_charged_and_tell_nothing(tmp_path):
         assert "4711" not in response.text
     assert charged(service) == 3
     assert Ledger(service.where).summary()["unsettled"] == 3
+
+
+def test_teachers_that_fail_after_the_time_is_up_leave_no_traceback(tmp_path, caplog):
+    class Late(TinyTeachers):
+        ended = False
+
+        def vote(self, X):
+            time.sleep(0.5)
+            self.ended = True
+            raise RuntimeError("a secret")
+
+    late = Late()
+    service = Service(tmp_path / "l.sqlite", voters=late, limits=Limits(seconds=0.1, pace=0))
+    with service.client() as http:
+        assert error_of(label(http, rows_of(3), "a", key=service.key)) == (503, "timeout")
+        wait_until(lambda: late.ended)
+        time.sleep(0.2)
+        gc.collect()
+        assert http.get("/healthz").status_code == 200
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_health_readiness_metrics_and_headers(service, http):

@@ -221,12 +221,13 @@ class _Service:
             account=key.id,
             quota=key.quota,
         )
-        turn = self.desk.ask(question, n_rows=len(rows))
-        try:
-            return await asyncio.wait_for(asyncio.shield(turn), self.limits.seconds)
-        except TimeoutError:
+        turn = asyncio.create_task(self.desk.ask(question, n_rows=len(rows)))
+        turn.add_done_callback(lambda turn: turn.cancelled() or turn.exception())  # seen, also if nobody waits for it
+        done, _ = await asyncio.wait([turn], timeout=self.limits.seconds)
+        if not done:
             said = f"Expected an answer within {self.limits.seconds:g} s, got none yet; send the same request again."
-            raise Refused(503, "timeout", said) from None
+            raise Refused(503, "timeout", said)
+        return turn.result()
 
     async def paced(self, answer: Awaitable[Any]) -> Any:
         """Wait for it, and on until the next whole multiple of the pace."""

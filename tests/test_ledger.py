@@ -366,6 +366,24 @@ def test_the_database_itself_refuses_to_change_or_delete_a_row(where, table):
         assert len(ledger.entries()) == 5
 
 
+def test_a_clean_ledger_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "a ledger? 100%.sqlite"
+    with Ledger(path, budget=COUNT) as ledger:
+        ledger.reserve(CONFIDENT, n_queries=20, request_id="a")
+        head = ledger.head()
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    monkeypatch.setattr(os, "access", lambda where, mode: False)  # root may write anywhere
+    with Ledger(path) as ledger:
+        assert ledger.verify(head=head) == []
+        assert len(list(ledger.export())) == 2
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no log beside it, nor an index of one
+        with pytest.raises(LedgerError, match="readonly"):
+            ledger.settle("a", n_answered=3)
+    (tmp_path / f"{path.name}-wal").touch()  # someone writes to it
+    with Ledger(path) as ledger:
+        ledger.settle("a", n_answered=3)
+
+
 def test_a_damaged_file_is_found(path):
     filled(path).close()
     whole = bytearray(path.read_bytes())

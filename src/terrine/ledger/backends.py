@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from pathlib import Path
@@ -28,6 +29,9 @@ class Sqlite:
 
     def engine(self) -> sa.Engine:
         url = sa.URL.create("sqlite", database=str(self.path))
+        if self._is_still():
+            query = {"mode": "ro", "immutable": "1", "uri": "true"}
+            url = sa.URL.create("sqlite", database=self.path.as_uri(), query=query)
         engine = sa.create_engine(url, connect_args={"timeout": _WAIT}, hide_parameters=True)
 
         @sa.event.listens_for(engine, "connect")
@@ -43,6 +47,11 @@ class Sqlite:
             connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
         return engine
+
+    def _is_still(self) -> bool:
+        """Whether it can only be read: a whole file where SQLite can make none beside it, not even to look at it."""
+        there = os.path.isfile(self.path) and not os.path.exists(f"{self.path}-wal")
+        return there and not os.access(self.path.parent, os.W_OK)
 
     def options(self, *, write: bool) -> dict[str, Any]:
         return {"terrine_write": write}

@@ -64,12 +64,26 @@ def test_a_revoked_key(where):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"name": ""}, {"name": "a\n"}, {"name": "a" * 101}, {"role": "king"}, {"quota": -1}, {"quota": 1.5}]
+    "bad",
+    [
+        {"name": ""},
+        {"name": "a\n"},
+        {"name": "a" * 101},
+        {"role": "king"},
+        {"quota": -1},
+        {"quota": 1.5},
+        {"quota": 2**63},
+    ],
 )
 def test_bad_keys(where, bad):
     given = {"name": "a", **bad}
     with pytest.raises(InputError, match="Expected"):
         Keys(where).create(given.pop("name"), **given)
+
+
+def test_the_largest_quota(where):
+    keys = Keys(where)
+    assert keys.find(keys.create("a", quota=2**63 - 1)).quota == 2**63 - 1
 
 
 def test_two_keys_in_use_do_not_share_a_name(where):

@@ -22,6 +22,7 @@ ROLES = ("client", "admin")
 _SHOWN = re.compile(r"terrine_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _FRESH = 1.0  # seconds: a revoked key may be good for so long
 _MISSED = 0.1  # seconds: a new key may be unknown for so long
+_QUOTA = 2**63 - 1  # the largest whole number that the database holds
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 METADATA = sa.MetaData()
@@ -88,6 +89,8 @@ class Keys:
             raise InputError(f"Expected role to be one of {', '.join(ROLES)}, got {role!r}.")
         if quota is not None:
             quota = _validate.integer("quota", quota, at_least=0)
+            if quota > _QUOTA:
+                raise InputError(f"Expected a quota of at most {_QUOTA}, got quota={quota}.")
         key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         row = {"id": key_id, "name": name, "role": role, "quota": quota, "sha256": _sha256(secret), "created": _now()}
         with self._store.transaction(write=True) as now:

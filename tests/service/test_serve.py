@@ -254,6 +254,8 @@ def test_other_refusals(run_folder, tmp_path):
     settings.write_text(REMOTE.replace("URL", f"http://127.0.0.1:{free_port()}"))
     assert "TERRINE_API_KEY" in refused("run", settings, "--out", tmp_path / "r", TERRINE_API_KEY="")
     assert "no such stage" in refused("teach", settings, "--out", tmp_path / "r")
+    for source in (settings, tmp_path / "r"):
+        assert "Expected --dry-run with a run of your own teachers" in refused("run", source, "--dry-run")
     settings.write_text(REMOTE.replace("URL", "http://a").replace("queries", "querries"))
     assert "did you mean queries?" in refused("run", settings, "--out", tmp_path / "r")
 

@@ -221,8 +221,15 @@ def run_command(
 
 def describe(source: Path, *, as_json: bool) -> None:
     """A run's plan and its worst-case cost; nothing is written."""
+    from terrine.config import RunConfig, read_settings
     from terrine.run import dry_run
 
+    path = source / "config.toml" if source.is_dir() else source
+    if path.is_file() and not isinstance(read_settings(path), RunConfig):
+        raise InputError(
+            "Expected --dry-run with a run of your own teachers, got one with labels.url; the service's /v1/about "
+            "says what its answers cost."
+        )
     facts = dry_run(source)
     if as_json:
         print_json(facts)

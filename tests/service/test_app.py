@@ -333,6 +333,11 @@ def test_openapi_names_every_status_and_gives_examples(http):
     assert "application/x-npy" in labels["requestBody"]["content"]
 
 
+def test_openapi_says_how_long_each_kind_of_body_may_be(http):
+    told = http.get("/openapi.json").json()["components"]["schemas"]["About"]["properties"]["bytes_at_most"]
+    assert told["description"] == f"In one .npy body; JSON: at most {Limits().json >> 20} MiB."
+
+
 def test_answers_leave_at_multiples_of_the_pace(tmp_path):
     service = Service(tmp_path / "l.sqlite", limits=Limits(pace=0.2, rate=1e6))
     with service.client() as http:

@@ -49,7 +49,7 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Server processes; more than one need PostgreSQL.")] = 1,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second and key, in each process.")] = 200.0,
     rows: Annotated[int, typer.Option(min=1, help="Rows in one request.")] = 10_000,
-    body: Annotated[int, typer.Option(min=1024, help="Bytes in one body.")] = 32 << 20,
+    body: Annotated[int, typer.Option(min=1024, help="Bytes in one .npy body; JSON: at most 8 MiB.")] = 32 << 20,
     seconds: Annotated[float, typer.Option(min=0.1, help="For a body to arrive, and for its answers.")] = 60.0,
     pace: Annotated[
         float,

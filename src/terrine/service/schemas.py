@@ -73,7 +73,7 @@ class About(_Shown):
     key: str = Field(description="Name of the key that asked.")
     role: str = Field(examples=["client"])
     rows_at_most: int = Field(ge=1, description="In one request.")
-    bytes_at_most: int = Field(description="In one body.")
+    bytes_at_most: int = Field(description="In one .npy body; JSON: at most 8 MiB.")
     version: str
 
 

@@ -21,7 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from tests.teachers.tasks import images, prints_of
 
@@ -150,3 +150,38 @@ def test_what_an_estimator_warns_of_is_not_heard(recwarn):
     models = restless.fit([(X, y)], ids=[0], n_classes=3, seed=0)
     restless.predict(models, X)
     assert len(recwarn) == 0
+
+
+def test_a_row_on_which_a_model_raises_gets_a_vote_for_class_0_and_no_other_row_does():
+    share = np.array([[0.0], [1.0], [2.0], [3.0]] * 5), np.array([1, 2, 1, 2] * 5)
+    teacher = SklearnTeacher(estimator=make_pipeline(OneHotEncoder(), LogisticRegression()))
+    models = teacher.fit([share], ids=[0], n_classes=3, seed=0)
+    asked = np.array([[0.0], [4.0], [1.0], [2.0], [5.0], [3.0], [0.0]])
+    assert teacher.predict(models, asked).tolist() == [[1, 0, 2, 1, 0, 2, 1]]
+    assert teacher.predict(models, asked[1:2]).tolist() == [[0]]
+    assert np.concatenate([teacher.predict(models, row[None]) for row in asked], axis=1).tolist() == [
+        [1, 0, 2, 1, 0, 2, 1]
+    ]
+
+
+class Odd(Own):
+    """Gives what its first feature says: no class, no number, or too many of them."""
+
+    def predict(self, X):
+        if (X[:, 0] == 2).any():
+            return np.ones((len(X), 2), dtype=np.int64)
+        if (X[:, 0] == 3).any():
+            return np.array(["one"] * len(X))
+        return np.where(X[:, 0] == 4, 70_000, np.where(X[:, 0] == 5, -1, 1))
+
+
+def test_what_is_no_class_index_is_a_vote_for_class_0():
+    teacher = SklearnTeacher(estimator=Odd())
+    models = teacher.fit([(np.zeros((4, 1)), np.array([0, 1, 0, 1]))], ids=[0], n_classes=2, seed=0)
+    assert teacher.predict(models, np.arange(7.0)[:, None]).tolist() == [[1, 1, 0, 0, 0, 0, 1]]
+
+
+def test_what_can_never_predict_fails_when_it_is_taught():
+    few = SklearnTeacher(estimator=KNeighborsClassifier(50))
+    with pytest.raises(ValueError, match="n_neighbors"):
+        few.fit([(X[:20], Y[:20])], ids=[0], n_classes=4, seed=0)

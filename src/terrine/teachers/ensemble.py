@@ -305,10 +305,11 @@ def _vote(task: tuple[tuple[int, ...], Any], work: _Work) -> NDArray[np.int16]:
 
 
 def _predictions(models: Any, work: _Work) -> NDArray[np.int16]:
-    """(teachers of the chunk, queries), in blocks of queries."""
+    """(teachers of the chunk, queries), in blocks of queries; what is no class index is class 0."""
     assert work.queries is not None
     blocks = range(0, len(work.queries), _BLOCK)
-    return np.concatenate([work.teacher.predict(models, work.queries[b : b + _BLOCK]) for b in blocks], axis=1)
+    votes = np.concatenate([work.teacher.predict(models, work.queries[b : b + _BLOCK]) for b in blocks], axis=1)
+    return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
 
 
 def _tally(predictions: Iterator[NDArray[np.int16]], work: _Work) -> Votes:

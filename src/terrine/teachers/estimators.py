@@ -41,7 +41,8 @@ class SklearnTeacher:
         estimator: unfitted; what it learns (scaling, category lists in a Pipeline) it learns inside one share.
         chunk: teachers trained one after the other by one worker before it reports.
 
-    A share without records votes for class 0, a share of one class for that class.
+    A share without records votes for class 0, a share of one class for that class. A row on which a model raises, or
+    gives what is no class index, gets its vote for class 0: a vote is a function of share and row, and always cast.
     """
 
     estimator: Any
@@ -70,7 +71,10 @@ class SklearnTeacher:
         seed: int,
         progress: Callable[[float], object] | None = None,
     ) -> list[Any]:
-        """One fitted classifier per share, or the class that an empty or one-class share votes for."""
+        """One fitted classifier per share, or the class that an empty or one-class share votes for.
+
+        Each predicts its first row once: what can never predict fails here, before any vote.
+        """
         from sklearn.base import clone
 
         models: list[Any] = []
@@ -83,15 +87,16 @@ class SklearnTeacher:
             state = int(np.random.SeedSequence([seed, int(k)]).generate_state(1)[0])
             seeds = {name: state for name in model.get_params() if _is_seed(name)}
             with _alone():
-                models.append(model.set_params(**seeds).fit(_flat(X), y))
+                model.set_params(**seeds).fit(_flat(X), y)
+                model.predict(_flat(X)[:1])
+            models.append(model)
         return models
 
     def predict(self, models: list[Any], X: NDArray[Any]) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices."""
         rows = _flat(X)
         with _alone():
-            choices = [np.full(len(rows), m) if isinstance(m, int) else np.asarray(m.predict(rows)) for m in models]
-        return np.stack(choices).astype(np.int16)
+            return np.stack([_choices(model, rows) for model in models])
 
     def dumps(self, models: list[Any]) -> bytes:
         """Refuses at once what `loads` would refuse later."""
@@ -108,6 +113,22 @@ class SklearnTeacher:
         except Exception:  # skops and zipfile raise many types for damaged files
             raise StoreError("Expected a skops file of models, got one that cannot be read.") from None
         return models
+
+
+def _choices(model: Any, rows: NDArray[Any]) -> NDArray[np.int16]:
+    """(n_rows,) class indices. Rows that fail together are asked in halves, down to the one that fails alone."""
+    if isinstance(model, int):
+        return np.full(len(rows), model, dtype=np.int16)
+    try:
+        found = np.asarray(model.predict(rows))
+        if found.shape == (len(rows),):
+            return np.where((found >= 0) & (found <= np.iinfo(np.int16).max), found, 0).astype(np.int16)
+    except Exception:  # which row fails depends on private rows: it may not show
+        pass
+    if len(rows) < 2:
+        return np.zeros(len(rows), dtype=np.int16)
+    half = len(rows) // 2
+    return np.concatenate([_choices(model, rows[:half]), _choices(model, rows[half:])])
 
 
 @contextmanager

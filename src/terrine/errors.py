@@ -57,7 +57,7 @@ class ServiceError(TerrineError):
 
 
 class TeachersError(TerrineError):
-    """Teachers failed on a query; why depends on private data and is withheld."""
+    """Teachers failed to learn, or on a query; why depends on private data and is withheld."""
 
 
 class SecretError(TerrineError, TypeError):

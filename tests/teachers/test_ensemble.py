@@ -6,16 +6,25 @@ import copy
 import json
 import pickle
 import re
+import traceback
 
 import numpy as np
 import pytest
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from tests.teachers.tasks import CLASSES, FOREST, KEY, LINEAR, NETS, TEACHERS, images, prints, shares_of, task
 
 from terrine.datasets import PrivateData, PublicData
-from terrine.errors import InputError, SecretError, TerrineError
+from terrine.errors import InputError, SecretError, TeachersError, TerrineError
 from terrine.executors import Processes, Serial
 from terrine.partition import Partition, partition, write_shares
-from terrine.teachers import TeacherEnsemble, ensemble, fit_teachers, poll_teachers
+from terrine.teachers import ModuleTeacher, SklearnTeacher, TeacherEnsemble, ensemble, fit_teachers, poll_teachers
 from terrine.votes import tally
 
 DATA = task()
@@ -174,3 +183,65 @@ def test_balanced_shares_of_rows_without_units():
     taught = fit_teachers(data, shares, LINEAR, classes=CLASSES, seed=0)
     assert taught.relation == shares.relation
     assert taught.vote(X).n_teachers == 5
+
+
+@pytest.mark.parametrize("executor", [Serial(), Processes(n_workers=1)], ids=lambda e: type(e).__name__)
+def test_a_failure_to_learn_tells_nothing_of_a_share(executor):
+    data, shares = by_hand([0, 1, 2, 3] * 5, [0, 1, 2])
+    five = SklearnTeacher(estimator=KNeighborsClassifier(5))
+    for teach, more in ((fit_teachers, ()), (poll_teachers, (X,))):
+        with pytest.raises(
+            TeachersError, match=r"teachers to learn, got a failure \(ValueError\); .* withheld\.$"
+        ) as it:
+            teach(data, shares, five, *more, classes=CLASSES, seed=0, executor=executor)
+        told = "".join(traceback.format_exception(it.value))
+        assert "n_neighbors" not in told
+        assert "n_samples" not in told
+        assert it.value.__context__ is None
+
+
+def test_a_failure_of_another_kind_of_teacher_to_vote_tells_nothing(monkeypatch):
+    taught = fit_teachers(DATA, shares_of(DATA), NETS, classes=CLASSES, seed=0)
+
+    def fail(*_):
+        raise KeyError("Ann")
+
+    monkeypatch.setattr(type(NETS), "predict", fail)
+    with pytest.raises(TeachersError, match=r"teachers to vote, got a failure \(KeyError\)") as caught:
+        taught.vote(X)
+    assert "Ann" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (LogisticRegression(C=-1), "The 'C' parameter of LogisticRegression must be a float"),
+        (RandomForestClassifier(n_estimators="many"), "'n_estimators' parameter .* Got 'many' instead"),
+        (make_pipeline(OneHotEncoder(), HistGradientBoostingClassifier()), "dense data is required"),
+    ],
+)
+def test_wrong_settings_are_said_before_anyone_is_taught(estimator, words, tmp_path):
+    teacher = SklearnTeacher(estimator=estimator)
+    for teach, more in ((fit_teachers, {"store": tmp_path / "store"}), (poll_teachers, {"public": X})):
+        with pytest.raises(InputError, match=words) as caught:
+            teach(DATA, shares_of(DATA), teacher, classes=CLASSES, seed=0, **more)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "estimator", [KNeighborsClassifier(60), CalibratedClassifierCV(GaussianNB(), cv=12)], ids=lambda e: type(e).__name__
+)
+def test_what_needs_more_rows_than_a_rehearsal_has_is_taught(estimator):
+    data = task(600)
+    votes = poll_teachers(data, shares_of(data, 2), SklearnTeacher(estimator=estimator), X, classes=CLASSES, seed=0)
+    assert votes.n_teachers == 2
+
+
+def narrow(n_classes: int, row_shape: tuple[int, ...]) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, n_classes))
+
+
+def test_a_failure_on_made_up_rows_is_told_in_full():
+    with pytest.raises(TeachersError, match=r"withheld; on 40 made-up rows: RuntimeError: mat1 and mat2 shapes"):
+        fit_teachers(DATA, shares_of(DATA), ModuleTeacher(module=narrow, device="cpu"), classes=CLASSES, seed=0)

@@ -6,25 +6,27 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
-from terrine.errors import InputError, SecretError, StoreError
+from terrine.errors import InputError, SecretError, StoreError, TeachersError, TerrineError
 from terrine.executors import Executor, Serial
 from terrine.partition import Partition, Shares
 from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
+from terrine.teachers.rehearsal import rehearse
 from terrine.teachers.store import DATA, Store
 from terrine.votes import Ballots, Votes
 
 Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher | CentroidTeacher
 Progress = Callable[[float], object]
+T = TypeVar("T")
 
 _BLOCK = 20_000  # public rows that a worker predicts at a time
 _HASHED_AT_ONCE = 1 << 25
@@ -41,6 +43,7 @@ class _Work:
     store: Store | None
     queries: NDArray[Any] | None = None
     first_id: int = 0
+    rehearsed: str = ""  # how it failed on made-up rows, if it did
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,10 +87,13 @@ def fit_teachers(
     seed = _validate.integer("seed", seed, at_least=0)
     kept = None if store is None else Store(Path(store))
     rows = _rows_of(data, partition, len(names))
-    shape = rows.share(0)[0].shape[1:]
+    like = rows.share(0)[0]
+    shape = like.shape[1:]
     first_id = _validate.integer("first_id", first_id, at_least=0)
-    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
+    missing = [chunk for chunk in chunks if kept is None or not kept.has(chunk, teacher.suffix)]
+    rehearsed = rehearse(teacher, row_shape=shape, dtype=like.dtype, n_classes=len(names)) if missing else ""
+    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id, rehearsed=rehearsed)
     if kept is not None:
         kept.open(
             {
@@ -102,7 +108,6 @@ def fit_teachers(
                 DATA: _fingerprint(data, partition),
             }
         )
-    missing = [chunk for chunk in chunks if kept is None or not kept.has(chunk, teacher.suffix)]
     already = len(chunks) - len(missing)
     results = (executor or Serial()).map(
         _teach,
@@ -140,8 +145,10 @@ def poll_teachers(
     seed = _validate.integer("seed", seed, at_least=0)
     rows = _rows_of(data, partition, len(names))
     first_id = _validate.integer("first_id", first_id, at_least=0)
-    queries = _queries(public, rows.share(0)[0].shape[1:])
-    work = _Work(teacher, rows, len(names), seed, None, queries, first_id)
+    like = rows.share(0)[0]
+    queries = _queries(public, like.shape[1:])
+    rehearsed = rehearse(teacher, row_shape=like.shape[1:], dtype=like.dtype, n_classes=len(names))
+    work = _Work(teacher, rows, len(names), seed, None, queries, first_id, rehearsed)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
     return _tally((executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told), work)
@@ -286,10 +293,13 @@ def _teach(chunk: tuple[int, ...], work: _Work) -> Any:
     assert work.rows is not None
     shares = [work.rows.share(k) for k in chunk]
     ids = [work.first_id + k for k in chunk]
-    models: Any = work.teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed)
+    teacher = work.teacher
+    models: Any = _quietly(
+        "learn", lambda: teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed), work.rehearsed
+    )
     if work.store is None:
         return models
-    work.store.save(chunk, work.teacher.suffix, work.teacher.dumps(models))
+    work.store.save(chunk, teacher.suffix, _quietly("be kept", lambda: teacher.dumps(models)))
     return None
 
 
@@ -308,8 +318,24 @@ def _predictions(models: Any, work: _Work) -> NDArray[np.int16]:
     """(teachers of the chunk, queries), in blocks of queries; what is no class index is class 0."""
     assert work.queries is not None
     blocks = range(0, len(work.queries), _BLOCK)
-    votes = np.concatenate([work.teacher.predict(models, work.queries[b : b + _BLOCK]) for b in blocks], axis=1)
+    queries, teacher = work.queries, work.teacher
+    parts = _quietly("vote", lambda: [teacher.predict(models, queries[b : b + _BLOCK]) for b in blocks])
+    votes = np.concatenate(parts, axis=1)
     return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
+
+
+def _quietly(what: str, call: Callable[[], T], rehearsed: str = "") -> T:
+    """An error says its type only, and that outside of the handler: its words and its frames may hold private rows."""
+    try:
+        return call()
+    except TerrineError:
+        raise
+    except Exception as error:
+        failure = type(error).__name__
+    raise TeachersError(
+        f"Expected the teachers to {what}, got a failure ({failure}); its message may tell of private rows and is "
+        f"withheld{rehearsed}."
+    )
 
 
 def _tally(predictions: Iterator[NDArray[np.int16]], work: _Work) -> Votes:

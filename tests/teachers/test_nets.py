@@ -59,3 +59,8 @@ def test_without_packages_the_error_says_how_to_install_them(models, monkeypatch
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):
         NETS.predict(models, X)
+
+
+def test_a_message_about_images_does_not_tell_how_many_a_share_has():
+    with pytest.raises(InputError, match=r"got rows of shape \(8, 8, 1\), dtype float64\.$"):
+        NETS.fit([(X[:17].astype(float), Y[:17])], ids=[0], n_classes=4, seed=0)

@@ -187,8 +187,8 @@ def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8:
         raise InputError(
-            f"Expected images of shape (n, height, width[, channels]) and dtype uint8, "
-            f"got shape {images.shape}, dtype {images.dtype}."
+            "Expected images of shape (height, width[, channels]) and dtype uint8, "
+            f"got rows of shape {images.shape[1:]}, dtype {images.dtype}."
         )
     return np.ascontiguousarray(images)
 

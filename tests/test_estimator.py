@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 
 import numpy as np
@@ -167,6 +168,32 @@ def test_bad_rows():
         classifier().fit(np.where(X > 5, np.nan, X), Y, X_public=PUBLIC)
     with pytest.raises(ValueError, match="4 features"):
         classifier().fit(X, Y, X_public=PUBLIC).predict(TEST[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["4", "5", "Ann 1"]}), "numbers, .* got something else in row 2"),
+        ([[1.0, 2.0], [3.0, "Ann 1"]], "numbers, .* got something else in row 1"),
+        ([[1.0, 2.0], [3.0, 4.0, 511.0]], "all of one length, got something else"),
+        ([511.0, 511.0], "Expected 2D array, got 1D array instead"),
+        ([[511.0 + 1j, 1.0]], "Complex data not supported"),
+    ],
+)
+def test_what_is_wrong_with_private_rows_is_said_without_quoting_them(rows, words):
+    with pytest.raises(InputError, match=words) as caught:
+        classifier().fit(rows, ["ash"] * len(rows), X_public=PUBLIC)
+    told = "".join(traceback.format_exception(caught.value)).split("InputError: ")[1:]
+    assert len(told) == 1
+    assert "Ann" not in told[0]
+    assert "511" not in told[0]
+    assert len(str(caught.value).splitlines()) == 1
+    assert caught.value.__context__ is None
+
+
+def test_public_rows_may_be_quoted():
+    with pytest.raises(ValueError, match="could not convert string to float: 'here'"):
+        classifier().fit(X, Y, X_public=np.array([[1, 2, 3, "here"]], dtype=object))
 
 
 class Checked(PATEClassifier):

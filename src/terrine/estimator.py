@@ -36,6 +36,9 @@ from terrine.partition import new_key, partition
 from terrine.students import SupervisedStudent, fit_student
 from terrine.teachers import SklearnTeacher, poll_teachers
 
+# What scikit-learn says of rows without quoting them, in the first line
+_QUOTES_NOTHING = ("Expected 2D array", "Complex data not supported", "Found array with", "Input X contains")
+
 
 class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn from private rows; predict with a student that saw public rows and noisy votes only.
@@ -135,7 +138,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         seed = _validate.integer("random_state", self.random_state, at_least=0)
         names, self.classes_ = _class_names(self.classes)
         _check_feature_names(self, X, reset=True)
-        rows = _rows("X", X)
+        rows = _private_rows(X)
         public = _rows("X_public", X_public)
         self.n_features_in_ = int(rows.shape[1])
         if public.shape[1:] != rows.shape[1:]:
@@ -221,6 +224,26 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
 def _rows(name: str, X: ArrayLike) -> NDArray[Any]:
     return np.asarray(check_array(X, dtype="numeric", allow_nd=True, input_name=name, estimator="PATEClassifier"))
+
+
+def _private_rows(X: ArrayLike) -> NDArray[Any]:
+    """As `_rows`, but which row is wrong is said, what it holds is not."""
+    try:
+        return _rows("X", X)
+    except ValueError as error:
+        told = str(error).partition("\n")[0].rstrip(":")
+    if not told.startswith(_QUOTES_NOTHING):
+        told = f"Expected X as rows of numbers, all of one length, got something else{_first_not_numbers(X)}."
+    raise InputError(told)
+
+
+def _first_not_numbers(X: ArrayLike) -> str:
+    for row, values in enumerate(X if isinstance(X, (list, tuple)) else np.asarray(X, dtype=object)):
+        try:
+            np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            return f" in row {row}"
+    return ""
 
 
 def _class_names(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:

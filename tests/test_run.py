@@ -259,6 +259,46 @@ def test_own_data_go_the_whole_way(tmp_path):
     assert run.guarantee()["answered"] > 20
 
 
+def with_units(tmp_path, unit, *, keep: str = "true", number: int = 10, method: str = "hashed"):
+    """Settings over 300 private rows that belong to these units, or to none; the rows are always the same."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    arrays = {"X": rng.normal(size=(300, 2)) + 3 * y[:, None], "y": y}
+    np.savez(tmp_path / "private.npz", **arrays, **({} if unit is None else {"unit": np.asarray(unit)}))
+    np.save(tmp_path / "public.npy", rng.normal(size=(150, 2)) + 1.5)
+    text = SETTINGS.replace('name = "blobs"', 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]')
+    teachers = f'number = {number}\nkeep = {keep}\nmin_units = 0\npartition = "{method}"'
+    (tmp_path / "units.toml").write_text(text.replace("number = 40", teachers))
+    return tmp_path / "units.toml"
+
+
+ROWS, FIVE = np.arange(300), np.arange(300) % 5
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+@pytest.mark.parametrize("with_key", [True, False])
+@pytest.mark.parametrize(("before", "after"), [(ROWS, FIVE), (None, FIVE), (FIVE, None)])
+def test_units_that_are_put_right_later_are_not_dealt_as_before(tmp_path, before, after, with_key, keep):
+    run = Run.create(with_units(tmp_path, before, keep=keep), tmp_path / "r")
+    run.teach()
+    assert (Run(run.folder).partition().assignment == run.partition().assignment).all()
+    if not with_key:
+        (run.folder / "partition.key").unlink()
+        Run(run.folder).partition()
+    with_units(tmp_path, after, keep=keep)
+    with pytest.raises(InputError, match=r"the private data have changed; begin a new run|a unit in two shares"):
+        Run(run.folder).teach() if keep == "true" else Run(run.folder).vote()
+
+
+def test_units_of_other_names_are_not_dealt_as_before(tmp_path):
+    """Each person is in one share still, but it is not the one that the key gives."""
+    run = Run.create(with_units(tmp_path, FIVE), tmp_path / "r")
+    run.partition()
+    with_units(tmp_path, FIVE + 100)
+    with pytest.raises(InputError, match="the private data have changed"):
+        Run(run.folder).partition()
+
+
 def test_too_few_answers_of_a_class(settings, tmp_path):
     settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 3000"))
     run = Run.create(settings, tmp_path / "r")

@@ -28,7 +28,7 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.learning import Learning, begin, read_json, save_answers, write_json
 from terrine.ledger import Ledger
 from terrine.mechanisms import Answers, Mechanism, Outcome
-from terrine.partition import Partition, new_key, partition
+from terrine.partition import ROW_REPLACED, Partition, new_key, partition
 from terrine.sensitive import Sensitive
 from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import Teacher
@@ -139,25 +139,43 @@ class Run(Learning):
         return shares
 
     def partition(self) -> Partition:
+        """Which teacher sees which rows: dealt once, and refused where the rows or their units have changed since."""
         path = self.folder / "partition.npz"
         if path.is_file():
             shares = Partition.load(path)
-            if len(shares) != len(self.task.private) or shares.n_teachers != self.config.teachers.number:
-                raise InputError(f"Expected {path.name} of these rows, got one of other rows: the data have changed.")
+            if not self._fits(shares):
+                raise InputError(
+                    f"Expected {path.name} of these rows and units, got one of others: the private data have changed; "
+                    "begin a new run."
+                )
             return shares
-        key = self.folder / "partition.key"
-        if not key.is_file():
-            write_atomically(key, lambda file: file.write(new_key()), mode=0o600)
-        settings = self.config.teachers
-        shares = partition(
-            self.task.private,
-            n_teachers=settings.number,
-            method=settings.partition,
-            key=key.read_bytes(),
-            min_units=settings.min_units,
-        )
+        if not self._key.is_file():
+            write_atomically(self._key, lambda file: file.write(new_key()), mode=0o600)
+        shares = self._dealt(min_units=self.config.teachers.min_units)
         shares.save(path)
         return shares
+
+    @property
+    def _key(self) -> Path:
+        return self.folder / "partition.key"
+
+    def _dealt(self, *, min_units: int) -> Partition:
+        settings, key = self.config.teachers, self._key.read_bytes()
+        return partition(
+            self.task.private, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units
+        )
+
+    def _fits(self, shares: Partition) -> bool:
+        """Whether the key deals the private rows so; without the key, whether each unit is with one teacher."""
+        private = self.task.private
+        if len(shares) != len(private) or shares.n_teachers != self.config.teachers.number:
+            return False
+        if self._key.is_file():
+            dealt = self._dealt(min_units=0)
+            return dealt.relation == shares.relation and bool((dealt.assignment == shares.assignment).all())
+        if private.unit is not None:
+            shares.check(private.unit)
+        return (shares.relation == ROW_REPLACED) == (private.unit is None)
 
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are put to the teachers: a public choice."""

@@ -15,11 +15,12 @@ from terrine.errors import SecretError, VotesError
 from terrine.votes import Ballots
 
 ROWS = "ab" * 32
+PERSON = "one unit is added, removed or changed"
 
 
 def ballots(n: int, *, first: int, n_queries: int = 30, seed: int = 0, **other):
     choices = np.random.default_rng(seed).integers(4, size=(n, n_queries))
-    settings = {"ids": np.arange(first, first + n), "n_classes": 4, "queries": ROWS} | other
+    settings = {"ids": np.arange(first, first + n), "n_classes": 4, "queries": ROWS, "relation": PERSON} | other
     return Ballots(choices, **settings)
 
 
@@ -39,7 +40,8 @@ def test_saved_and_loaded_again(tmp_path):
     again = Ballots.load(tmp_path / "a.npz")
     assert (again.choices == one.choices).all()
     assert (again.ids == one.ids).all()
-    assert (again.n_classes, again.queries) == (4, ROWS)
+    assert (again.n_classes, again.queries, again.relation) == (4, ROWS, PERSON)
+    assert tally([again]).relation == PERSON
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ def test_saved_and_loaded_again(tmp_path):
         (ballots(2, first=9, n_queries=31), "other numbers of them"),
         (ballots(2, first=9, n_classes=5), "other numbers of them"),
         (ballots(2, first=9, queries="cd" * 32), "ballots on other rows"),
+        (ballots(2, first=9, relation="one row is replaced"), "same neighbours, got 'one unit .*' and 'one row is rep"),
     ],
 )
 def test_ballots_that_do_not_belong_together(other, words):
@@ -63,11 +66,13 @@ def test_ballots_that_do_not_belong_together(other, words):
         ({"ids": [1, 2]}, "Expected an id"),
         ({"ids": [0, 1, -2]}, "Expected an id"),
         ({"n_classes": 3}, "class indices from 0 to 2"),
+        ({"relation": ""}, "Expected relation to say"),
+        ({"relation": None}, "Expected relation to say"),
     ],
 )
 def test_bad_ballots(settings, words):
     with pytest.raises(VotesError, match=words):
-        Ballots([[3, 0]] * 3, **({"ids": [0, 1, 2], "n_classes": 4, "queries": ROWS} | settings))
+        Ballots([[3, 0]] * 3, **({"ids": [0, 1, 2], "n_classes": 4, "queries": ROWS, "relation": PERSON} | settings))
 
 
 def test_damaged_and_foreign_files_are_refused_by_name(tmp_path):
@@ -76,6 +81,17 @@ def test_damaged_and_foreign_files_are_refused_by_name(tmp_path):
     for name in ("a.npz", "votes.npz", "none.npz"):
         with pytest.raises(VotesError, match=f"^{name}: Expected"):
             Ballots.load(tmp_path / name)
+
+
+def test_a_file_of_before_that_says_no_relation_is_refused(tmp_path):
+    ballots(5, first=0).save(tmp_path / "a.npz")
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    del arrays["relation"]
+    for schema, words in (("terrine.ballots/1", "which neighbours it holds: write it again"), (None, "damaged file")):
+        np.savez(tmp_path / "old.npz", **(arrays | ({} if schema is None else {"schema": schema})))
+        with pytest.raises(VotesError, match=f"^old.npz: Expected .*{words}") as caught:
+            Ballots.load(tmp_path / "old.npz")
+        assert len(str(caught.value).splitlines()) == 1
 
 
 def test_they_are_secret():

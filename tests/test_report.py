@@ -345,7 +345,7 @@ def planted(facts, path, value):
 SECRETS = {
     "Sensitive": lambda: Sensitive(4711.0),
     "Votes": lambda: Votes([[3, 1]], n_teachers=4),
-    "Ballots": lambda: Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64),
+    "Ballots": lambda: Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64, relation="one row"),
     "ndarray": lambda: np.array([4711]),
     "Markup": lambda: Markup("<b>4711</b>"),
     "bytes": lambda: b"4711",

@@ -299,6 +299,29 @@ def test_units_of_other_names_are_not_dealt_as_before(tmp_path):
         Run(run.folder).partition()
 
 
+def owner(folder, unit, *, first_id: int, method: str) -> Run:
+    folder.mkdir()
+    path = with_units(folder, unit, method=method)
+    path.write_text(path.read_text().replace("min_units = 0", f"min_units = 0\nfirst_id = {first_id}"))
+    run = Run.create(path, folder / "r")
+    run.teach()
+    return run
+
+
+def test_owners_with_other_neighbours_do_not_vote_as_one(tmp_path):
+    persons = owner(tmp_path / "a", ROWS // 2, first_id=0, method="hashed")
+    rows, more = (owner(tmp_path / name, None, first_id=k, method="balanced") for name, k in (("b", 10), ("c", 20)))
+    assert persons.ballots().relation == persons.partition().relation
+    with pytest.raises(InputError, match=r"same neighbours, got 'one unit .*' and 'one row"):
+        tally([persons.ballots(), rows.ballots()])
+    with pytest.raises(InputError, match=r"this run's neighbours \(one unit .*, got 'one row is replaced"):
+        persons.take_votes(tally([rows.ballots(), more.ballots()]))
+    with pytest.raises(InputError, match="got votes that say none"):
+        rows.take_votes(rows.vote())
+    rows.take_votes(tally([rows.ballots(), more.ballots()]))
+    assert rows.vote().n_teachers == 20
+
+
 def test_too_few_answers_of_a_class(settings, tmp_path):
     settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 3000"))
     run = Run.create(settings, tmp_path / "r")

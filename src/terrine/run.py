@@ -230,6 +230,12 @@ class Run(Learning):
         """Use a vote of several owners, on the same rows, for the next stages."""
         if len(votes) != self.config.privacy.queries or votes.n_classes != len(self.task.classes):
             raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got votes on others.")
+        relation = self.budget().relation
+        if votes.relation != relation:
+            raise InputError(
+                f"Expected votes tallied from ballots between this run's neighbours ({relation}), got "
+                f"{'votes that say none' if votes.relation is None else repr(votes.relation)}."
+            )
         votes.save(self.folder / "votes.npz")
 
     def ensemble(self) -> TeacherEnsemble:

@@ -15,7 +15,7 @@ from terrine._files import write_atomically
 from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
 
 SCHEMA = "terrine.votes/1"
-BALLOTS_SCHEMA = "terrine.ballots/1"
+BALLOTS_SCHEMA = "terrine.ballots/2"
 _CLOCK = count()
 
 
@@ -36,7 +36,7 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "_n_teachers", "_read_at")
+    __slots__ = ("_counts", "_n_teachers", "_read_at", "relation")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
@@ -51,6 +51,7 @@ class Votes:
         whole.setflags(write=False)
         self._counts = whole
         self._read_at = tick()
+        self.relation: str | None = None  # of the ballots that they were tallied from
 
     @property
     def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
@@ -133,15 +134,16 @@ class Ballots:
         ids: (n_teachers,) the teachers' ids, distinct over all owners.
         n_classes: public.
         queries: what was asked, as a sha256 of the public rows: owners' ballots on other rows do not mix.
+        relation: what neighbouring data sets may differ in, as the owner's partition says; nor do those of others.
 
     Examples:
-        >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64)
+        >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64, relation="one unit is changed")
         <Ballots: 2 teachers from 100 to 101, 2 queries, 2 classes; choices are secret>
     """
 
-    __slots__ = ("_choices", "ids", "n_classes", "queries")
+    __slots__ = ("_choices", "ids", "n_classes", "queries", "relation")
 
-    def __init__(self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str) -> None:
+    def __init__(self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str, relation: str) -> None:
         self.n_classes = _validate.integer("n_classes", n_classes, at_least=2)
         self._choices = _class_indices(choices, n_classes=self.n_classes)
         found = np.asarray(ids)
@@ -152,7 +154,9 @@ class Ballots:
         if len(np.unique(found)) != len(found):
             raise VotesError("Expected every teacher's id once, got one twice.")
         self.ids = found.astype(np.int64)
-        self.queries = str(queries)
+        if not isinstance(relation, str) or not relation:
+            raise VotesError(f"Expected relation to say what neighbours differ in, got {type(relation).__name__}.")
+        self.queries, self.relation = str(queries), relation
 
     @property
     def choices(self) -> NDArray[np.int64]:  # (n_teachers, n_queries)
@@ -175,7 +179,7 @@ class Ballots:
             raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
         small = np.int16 if self.n_classes <= np.iinfo(np.int16).max else np.int64
         arrays: dict[str, Any] = {"choices": self._choices.astype(small), "ids": self.ids, "n_classes": self.n_classes}
-        arrays |= {"queries": self.queries, "schema": BALLOTS_SCHEMA}
+        arrays |= {"queries": self.queries, "relation": self.relation, "schema": BALLOTS_SCHEMA}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
 
     @classmethod
@@ -186,9 +190,12 @@ class Ballots:
         try:
             arrays = _load_arrays(path)
             if str(arrays.get("schema")) != BALLOTS_SCHEMA:
-                raise VotesError(f"Expected a file of schema {BALLOTS_SCHEMA}, got another.")
-            rest = {"n_classes": int(arrays["n_classes"]), "queries": str(arrays["queries"])}
-            return cls(arrays["choices"], ids=arrays["ids"], **rest)  # type: ignore[arg-type]
+                raise VotesError(
+                    f"Expected a file of schema {BALLOTS_SCHEMA}, got another; an older one does not say between which "
+                    "neighbours it holds: write it again."
+                )
+            words = {name: str(arrays[name]) for name in ("queries", "relation")}
+            return cls(arrays["choices"], ids=arrays["ids"], n_classes=int(arrays["n_classes"]), **words)
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, InputError) else "Expected ballots, got a damaged file."
             raise VotesError(f"{path.name}: {reason}") from None
@@ -198,8 +205,9 @@ def tally(predictions: ArrayLike | Iterable[Ballots], *, n_classes: int | None =
     """Count teachers' predictions into Votes.
 
     Args:
-        predictions: (n_teachers, n_queries) class indices; or the `Ballots` of several owners, on the same queries and
-            with ids that no two of them share: a teacher counted twice would break the guarantee.
+        predictions: (n_teachers, n_queries) class indices; or the `Ballots` of several owners, on the same queries,
+            between neighbours of the same relation, and with ids that no two of them share: a teacher counted twice
+            would break the guarantee.
         n_classes: public; ballots bring their own.
     """
     if isinstance(predictions, (list, tuple)) and predictions and all(isinstance(b, Ballots) for b in predictions):
@@ -222,12 +230,19 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
             raise VotesError("Expected all ballots on the same queries and classes, got other numbers of them.")
         if one.queries != first.queries:
             raise VotesError("Expected all ballots on the same public rows, got ballots on other rows.")
+        if one.relation != first.relation:
+            raise VotesError(
+                f"Expected all ballots between the same neighbours, got {first.relation!r} and {one.relation!r}: no "
+                "one guarantee covers both."
+            )
         if not seen.isdisjoint(one.ids.tolist()):
             twice = min(seen.intersection(one.ids.tolist()))
             raise VotesError(f"Expected teachers with ids of their own, got teacher {twice} in two ballots.")
         seen.update(one.ids.tolist())
         counts = counts + _counted(one.choices, one.n_classes)
-    return Votes(counts, n_teachers=len(seen))
+    votes = Votes(counts, n_teachers=len(seen))
+    votes.relation = first.relation
+    return votes
 
 
 def _counted(choices: NDArray[np.int64], n_classes: int) -> NDArray[np.int64]:

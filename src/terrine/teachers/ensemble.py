@@ -214,7 +214,8 @@ class TeacherEnsemble:
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
         asked = _digest(hashlib.sha256(), work.queries)
-        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, queries=asked)
+        rest = {"queries": asked, "relation": self.relation}
+        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
 
     def _choices(
         self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None

@@ -31,7 +31,7 @@ from terrine.mechanisms import Answers, Mechanism, Outcome
 from terrine.partition import ROW_REPLACED, Partition, new_key, partition
 from terrine.sensitive import Sensitive
 from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
-from terrine.teachers.ensemble import Teacher
+from terrine.teachers.ensemble import Teacher, queries_digest
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
@@ -227,14 +227,18 @@ class Run(Learning):
         return self.ensemble().ballots(rows, executor=executor_of(self.config.teachers), progress=progress)
 
     def take_votes(self, votes: Votes) -> None:
-        """Use a vote of several owners, on the same rows, for the next stages."""
+        """Use a vote of several owners, tallied from their ballots on the rows that this run asks."""
+        if (self.folder / "answers.npz").is_file():
+            raise InputError(f"Expected a run without answers, got {self.folder}, which has them; begin a new run.")
         if len(votes) != self.config.privacy.queries or votes.n_classes != len(self.task.classes):
             raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got votes on others.")
+        if votes.queries != queries_digest(self._queries().X):
+            raise InputError("Expected votes tallied from ballots on the rows that this run asks, got votes on others.")
         relation = self.budget().relation
         if votes.relation != relation:
             raise InputError(
-                f"Expected votes tallied from ballots between this run's neighbours ({relation}), got "
-                f"{'votes that say none' if votes.relation is None else repr(votes.relation)}."
+                f"Expected votes between this run's neighbours, {relation!r}, got votes between others, "
+                f"{votes.relation!r}."
             )
         votes.save(self.folder / "votes.npz")
 

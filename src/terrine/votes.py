@@ -36,7 +36,7 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "_n_teachers", "_read_at", "relation")
+    __slots__ = ("_counts", "_n_teachers", "_read_at", "queries", "relation")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
@@ -51,7 +51,8 @@ class Votes:
         whole.setflags(write=False)
         self._counts = whole
         self._read_at = tick()
-        self.relation: str | None = None  # of the ballots that they were tallied from
+        self.queries: str | None = None  # of the ballots that they were tallied from, and so the next
+        self.relation: str | None = None
 
     @property
     def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
@@ -241,7 +242,7 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
         seen.update(one.ids.tolist())
         counts = counts + _counted(one.choices, one.n_classes)
     votes = Votes(counts, n_teachers=len(seen))
-    votes.relation = first.relation
+    votes.queries, votes.relation = first.queries, first.relation
     return votes
 
 

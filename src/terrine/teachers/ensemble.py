@@ -213,8 +213,7 @@ class TeacherEnsemble:
         work, choices = self._choices(X, executor, progress)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
-        asked = _digest(hashlib.sha256(), work.queries)
-        rest = {"queries": asked, "relation": self.relation}
+        rest = {"queries": queries_digest(work.queries), "relation": self.relation}
         return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
 
     def _choices(
@@ -280,6 +279,11 @@ def _digest(digest: Any, array: NDArray[Any]) -> str:
     for start in range(0, len(array), step):
         digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
     return str(digest.hexdigest())
+
+
+def queries_digest(rows: NDArray[Any]) -> str:
+    """What teachers are asked, as `Ballots` say it."""
+    return _digest(hashlib.sha256(), rows)
 
 
 def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[Any]:

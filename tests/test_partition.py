@@ -479,3 +479,9 @@ def test_mapped_rows_are_sorted_in_bounded_memory(tmp_path):
     before, after, ones, right = json.loads(done.stdout)
     assert ones == right > 0
     assert (after - before) * 1024 < 160e6
+
+
+def test_a_schema_is_shown_only_if_it_is_a_word(tmp_path):
+    np.savez(tmp_path / "p.npz", assignment=[0, 1], schema=[511, 511])
+    with pytest.raises(InputError, match=r"schema terrine\.partition/1, got another\.$"):
+        Partition.load(tmp_path / "p.npz")

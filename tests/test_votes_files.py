@@ -222,3 +222,18 @@ def test_arguments_of_load_are_checked(tmp_path):
         Votes.load(path, kind="labels")
     with pytest.raises(VotesError, match=r"Expected 9 classes \(columns\), got 3"):
         Votes.load(write(tmp_path / "v.csv", HISTOGRAMS), n_classes=9)
+
+
+@pytest.mark.parametrize("n_teachers", [None, "abc", [4, 4], np.nan, 4.0, 0, -4])
+def test_a_number_of_teachers_that_is_none_is_one_line(tmp_path, n_teachers):
+    given = {} if n_teachers is None else {"n_teachers": n_teachers}
+    np.savez(tmp_path / "v.npz", counts=[[3, 1]], schema="terrine.votes/1", **given)
+    with pytest.raises(VotesError, match=r"^v\.npz: Expected n_teachers as a whole number of at least 1, got some"):
+        Votes.load(tmp_path / "v.npz")
+
+
+def test_a_schema_is_shown_only_if_it_is_a_word(tmp_path):
+    for schema, shown in (("terrine.answers/1", "'terrine.answers/1'"), ([511, 511], "another"), (511, "another")):
+        np.savez(tmp_path / "v.npz", counts=[[3, 1]], n_teachers=4, schema=schema)
+        with pytest.raises(VotesError, match=f"schema terrine.votes/1, got {shown}\\.$"):
+            Votes.load(tmp_path / "v.npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,11 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={value!r}.")
     return str(value)
+
+
+def other_schema(arrays: Mapping[str, NDArray[Any]], schema: str) -> str:
+    """What a file of arrays says it is instead, or nothing; an array of that name that is no word may be private."""
+    found = arrays.get("schema", np.zeros(0))
+    if found.ndim or found.dtype.kind != "U":
+        return "another"
+    return "" if str(found) == schema else repr(str(found)[:40])

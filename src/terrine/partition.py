@@ -215,9 +215,8 @@ class Partition:
             raise
         except Exception:  # numpy and zipfile raise many types here
             raise InputError(f"{path.name}: Expected a partition file, got one that numpy cannot read.") from None
-        if str(arrays.get("schema")) != SCHEMA:
-            found = str(arrays.get("schema"))[:40]
-            raise InputError(f"{path.name}: Expected a partition file of schema {SCHEMA}, got {found!r}.")
+        if other := _validate.other_schema(arrays, SCHEMA):
+            raise InputError(f"{path.name}: Expected a partition file of schema {SCHEMA}, got {other}.")
         try:
             words = {name: str(arrays[name]) for name in ("method", "relation")}
             return cls(arrays["assignment"], n_teachers=int(arrays["n_teachers"]), **words)

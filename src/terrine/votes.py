@@ -190,7 +190,7 @@ class Ballots:
             raise VotesError(f"{path.name}: Expected a file of ballots, got no such file.")
         try:
             arrays = _load_arrays(path)
-            if str(arrays.get("schema")) != BALLOTS_SCHEMA:
+            if _validate.other_schema(arrays, BALLOTS_SCHEMA):
                 raise VotesError(
                     f"Expected a file of schema {BALLOTS_SCHEMA}, got another; an older one does not say between which "
                     "neighbours it holds: write it again."
@@ -318,9 +318,18 @@ def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
     chosen = name if name in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if chosen is None or chosen == other:
         raise VotesError(f"Expected an array named {name}, got {', '.join(arrays) or 'none'}.")
-    if "schema" in arrays and str(arrays["schema"]) != SCHEMA:
-        raise VotesError(f"Expected a file of schema {SCHEMA}, got {str(arrays['schema'])[:40]!r}.")
-    return arrays[chosen], int(arrays["n_teachers"]) if "schema" in arrays and name == "counts" else None
+    if "schema" not in arrays:
+        return arrays[chosen], None
+    if other_schema := _validate.other_schema(arrays, SCHEMA):
+        raise VotesError(f"Expected a file of schema {SCHEMA}, got {other_schema}.")
+    return arrays[chosen], _teachers(arrays) if name == "counts" else None
+
+
+def _teachers(arrays: dict[str, NDArray[Any]]) -> int:
+    given = arrays.get("n_teachers", np.zeros(0))
+    if given.ndim or given.dtype.kind not in "iu" or given < 1:
+        raise VotesError("Expected n_teachers as a whole number of at least 1, got something else.")
+    return int(given)
 
 
 def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -239,3 +239,9 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, images,
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[data\]'"):
         read_private(path, classes=CLASSES, label="ill", image_shape=(8, 8))
+
+
+@pytest.mark.parametrize("y", ["no", [["no"], ["yes"], ["no"]]])
+def test_labels_that_are_no_list_are_one_line(tmp_path, y):
+    with pytest.raises(DataError, match=r"rows\.npz: Expected y of shape \(3,\), one label per row, got \("):
+        read_private(write_npz(tmp_path, y=y), classes=CLASSES)

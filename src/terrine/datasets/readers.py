@@ -52,7 +52,7 @@ def read_private(
                 if "X" not in arrays or "y" not in arrays:
                     raise DataError("Expected arrays named X and y, got no such arrays.")
                 y = arrays["y"]
-                y = _labels(y, names, "row {}".format) if y.dtype.kind in "UO" else y
+                y = _labels(y, names, "row {}".format) if y.ndim == 1 and y.dtype.kind in "UO" else y
                 data = PrivateData(arrays["X"], y, unit=arrays.get("unit"))
             case "csv" | "parquet" as kind:
                 if label is None:

@@ -14,10 +14,12 @@ import time
 import numpy as np
 import pytest
 
+from terrine.config import RemoteConfig
 from terrine.errors import InputError, StoreError
 from terrine.learning import load_answers, wilson
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN
+from terrine.remote import RemoteRun
 from terrine.run import Run, dry_run
 from terrine.students import load_student
 from terrine.summary import public_facts, secret_facts, spending
@@ -388,3 +390,74 @@ def test_wilson_covers():
     low, high = wilson(50, 100)
     assert (round(low, 4), round(high, 4)) == (0.4038, 0.5962)
     assert wilson(100, 100)[1] == pytest.approx(1.0)
+
+
+STUDENT = SETTINGS[SETTINGS.index("[student]") :]
+
+
+@pytest.mark.parametrize(
+    ("student", "words"),
+    [
+        ('kind = "supervised"\noptions = {n_estimator = 50}', "n_estimator"),
+        ('kind = "supervised"\nestimator = "os.system"', r"Expected an estimator of scikit-learn, .* got 'os\.system'"),
+        ('kind = "supervised"\nestimator = "sklearn.svm.SVR"', "Expected a scikit-learn classifier, got SVR"),
+        ('kind = "supervised"\nestimator = "sklearn.svm"', "Expected options of svm"),
+        ('kind = "features"\nestimator = "sklearn.svm.SVC"\noptions = {c = 1}', "Expected options of SVC"),
+        ('kind = "vat"\noptions = {step = 5}', r"Expected other student\.options, got: .*'step'"),
+        ('kind = "vat"\noptions = {steps = "many"}', "Expected steps to be a number"),
+        ('kind = "vat"\noptions = {view = {spin = 5}}', "spin"),
+        ('kind = "gan"\noptions = {zzz = 1}', "zzz"),
+        ('kind = "match"\noptions = {strong = 3}', "strong"),
+    ],
+)
+def test_a_student_that_cannot_be_is_refused_before_anything_is_spent(settings, tmp_path, student, words):
+    text = SETTINGS.replace(STUDENT, f"[student]\n{student}\n")
+    settings.write_text(text + ('[features]\nkind = "learned"\n' if "features" in student else ""))
+    for act in (lambda: dry_run(settings), lambda: Run.create(settings, tmp_path / "r")):
+        with pytest.raises(InputError, match=words) as caught:
+            act()
+        assert len(str(caught.value).splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
+
+
+def test_a_teacher_that_cannot_be_is_refused_by_a_dry_run(settings, tmp_path):
+    settings.write_text(SETTINGS.replace('kind = "logistic"', 'kind = "logistic"\noptions = {c = 1}'))
+    with pytest.raises(InputError, match="Expected options of LogisticRegression"):
+        dry_run(settings)
+
+
+def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    run.label()
+    charged = (run.folder / "answers.npz").read_bytes()
+    settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n"))
+    run = Run.create(settings, tmp_path / "r")
+    assert Run(tmp_path / "r").config.student.options == {"C": 2.0}
+    run.label()
+    assert (run.folder / "answers.npz").read_bytes() == charged
+    run.learn()
+    settings.write_text(SETTINGS)
+    with pytest.raises(InputError, match=r"another student\.options"):
+        Run.create(settings, tmp_path / "r")
+    settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
+    with pytest.raises(InputError, match="another seed"):
+        Run.create(settings, tmp_path / "r")
+
+
+def test_label_looks_at_the_student_before_it_charges(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    path = run.folder / "config.toml"
+    path.write_text(path.read_text().replace("LogisticRegression", "LogisticRegresion"))
+    with pytest.raises(InputError, match="which it does not have"):
+        Run(run.folder).label()
+    assert not (run.folder / "ledger.sqlite").exists()
+
+
+def test_a_run_of_a_services_labels_looks_at_its_student_too(tmp_path):
+    given = {"data": {"name": "blobs"}, "labels": {"url": "http://127.0.0.1:9", "queries": 5}}
+    config = RemoteConfig.model_validate({**given, "student": {"options": {"n_estimator": 50}}})
+    with pytest.raises(InputError, match="n_estimator"):
+        RemoteRun.create(config, tmp_path / "r")
+    assert not (tmp_path / "r").exists()

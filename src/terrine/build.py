@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.accounting.planning import least_noise, plan
-from terrine.config import PrivacyConfig, PublicDataConfig, RunConfig, StudentConfig, TeachersConfig
+from terrine.config import PrivacyConfig, PublicDataConfig, RunConfig, Settings, StudentConfig, TeachersConfig
 from terrine.datasets import PrivateData, PublicData, load, read_private, read_public
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
@@ -180,6 +180,20 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features] | No
                 return students.SupervisedStudent(estimator=estimator_of(name, settings.options))
     except TypeError as error:
         raise InputError(f"Expected other student.options, got: {error}.") from None
+
+
+def check_options(config: Settings) -> None:
+    """Refuse options of teachers and student that they do not have: before anything is written or spent."""
+    if isinstance(config, RunConfig):
+        teacher_of(config.teachers)
+    check_student(config.student)
+
+
+def check_student(settings: StudentConfig) -> None:
+    if settings.kind != "features":
+        student_of(settings)
+    elif settings.estimator is not None:
+        student_of(settings.model_copy(update={"kind": "supervised"}))  # the same estimator, without features
 
 
 def executor_of(settings: TeachersConfig) -> Executor:

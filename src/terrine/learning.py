@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from terrine._files import write_atomically
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
-from terrine.build import student_of
+from terrine.build import check_options, student_of
 from terrine.config import Settings, StudentConfig, differences, read_settings, write_config
 from terrine.datasets import PublicData
 from terrine.errors import InputError
@@ -103,10 +103,15 @@ class Learning(ABC):
 
 
 def begin(settings: Settings, folder: Path) -> None:
-    """Make a run directory; one that is there must be of the same settings."""
+    """Make a run directory; one that is there must be of the same settings, but for a student that is yet to learn."""
+    check_options(settings)
     path = folder / "config.toml"
     if path.is_file():
-        if other := differences(settings, read_settings(path)):
+        other = differences(settings, read_settings(path))
+        if all(key.startswith("student.") for key in other) and not (folder / "student" / "SHA256SUMS").is_file():
+            if other:
+                _write_settings(path, settings)
+        elif other:
             raise InputError(
                 f"Expected a run directory of these settings, got {folder} with another {other[0]}; "
                 "name a new one, or put the setting back."
@@ -118,6 +123,10 @@ def begin(settings: Settings, folder: Path) -> None:
         raise InputError(f"Expected a new or empty run directory, got {folder} with other files.")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
+    _write_settings(path, settings)
+
+
+def _write_settings(path: Path, settings: Settings) -> None:
     write_atomically(path, lambda file: file.write(write_config(settings).encode()))
 
 

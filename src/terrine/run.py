@@ -20,7 +20,17 @@ from pydantic import ValidationError
 from terrine._files import write_atomically, write_once
 from terrine.accounting.curves import ONE_TEACHER
 from terrine.budgets import CountBudget, canonical, mechanism_to_json
-from terrine.build import Task, executor_of, mechanism_of, planned, student_of, task_of, teacher_of
+from terrine.build import (
+    Task,
+    check_options,
+    check_student,
+    executor_of,
+    mechanism_of,
+    planned,
+    student_of,
+    task_of,
+    teacher_of,
+)
 from terrine.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, LedgerError, StoreError
@@ -310,6 +320,7 @@ class Run(Learning):
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
+        check_student(self.config.student)
         rows = self.asked()
         X = self.task.public.X[rows]
         budget = self.budget()
@@ -402,6 +413,7 @@ def dry_run(source: str | Path) -> dict[str, Any]:
     """What a run would do and what that can cost at worst; nothing is written."""
     path = Path(source)
     given = Run(path).given if path.is_dir() else read_config(path)
+    check_options(given)
     task, privacy = task_of(given), given.privacy
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))

@@ -261,7 +261,7 @@ TestModelOnServer = OnServer.TestCase
 
 def test_opening_needs_a_ledger_and_its_own_budget(where):
     name = "postgresql://127.0.0.1/test" if on_server(where) else "ledger.sqlite"
-    with pytest.raises(LedgerError, match=f"Expected a ledger at {name}.*, got none; give a budget to make one"):
+    with pytest.raises(LedgerError, match=f"Expected a ledger at {name}.*, got none"):
         Ledger(where)
     assert on_server(where) or not Path(where).exists()
     with Ledger(where, budget=COUNT) as made:

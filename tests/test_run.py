@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from terrine.config import RemoteConfig
-from terrine.errors import InputError, StoreError
+from terrine.errors import InputError, LedgerError, StoreError
 from terrine.learning import load_answers, wilson
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN
@@ -461,3 +461,35 @@ def test_a_run_of_a_services_labels_looks_at_its_student_too(tmp_path):
     with pytest.raises(InputError, match="n_estimator"):
         RemoteRun.create(config, tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_run_that_has_spent_never_makes_another_ledger(settings, tmp_path, monkeypatch, elsewhere):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    run.label()
+    if elsewhere:
+        monkeypatch.setenv("TERRINE_LEDGER", str(tmp_path / "typo.sqlite"))
+    else:
+        for left in run.folder.glob("ledger.sqlite*"):
+            left.unlink()
+        (run.folder / "ledger.sqlite").touch()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"Expected a ledger at .*, got none\.$"):
+            Run(run.folder).label()
+    assert not (tmp_path / "typo.sqlite").exists()
+    if not elsewhere:
+        assert (run.folder / "ledger.sqlite").read_bytes() == b""
+
+
+def test_a_ledger_of_another_run_or_budget_is_refused(settings, tmp_path):
+    run, other = (Run.create(settings, tmp_path / name) for name in ("r", "other"))
+    for one in (run, other):
+        one.teach()
+        one.ledger().close()
+    with pytest.raises(LedgerError, match="would spend the budget twice"):
+        run.ledger(other.folder / "ledger.sqlite")
+    path = run.folder / "config.toml"
+    path.write_text(path.read_text().replace("answers = 90", "answers = 91"))
+    with pytest.raises(LedgerError, match="n_answers=90, got n_answers=91"):
+        Run(run.folder).ledger()

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
 from terrine.accounting.curves import ONE_TEACHER
-from terrine.budgets import CountBudget, canonical, mechanism_to_json
+from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
 from terrine.build import (
     Task,
     check_options,
@@ -272,21 +272,22 @@ class Run(Learning):
         return Taught(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
 
     def ledger(self, where: str | Path | None = None) -> Ledger:
-        """The one ledger that pays for this run's answers, made where there is none yet.
+        """The one ledger that pays for this run's answers: made when first asked for, and never again.
 
         Args:
             where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
         """
         place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
-        budget = self.budget()
-        bound = self.folder / "ledger.json"
+        budget, bound = self.budget(), self.folder / "ledger.json"
         if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
             raise LedgerError(
                 f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
                 "name it in TERRINE_LEDGER."
             )
-        ledger = Ledger(place, budget=budget)
-        if not bound.is_file():
+        if bound.is_file():
+            ledger = Ledger(place)
+        else:
+            ledger = Ledger(place, budget=budget)
             write_once(bound, canonical({"ledger": ledger.id}).encode())
         if read_json(bound, "terrine label").get("ledger") != ledger.id:
             ledger.close()
@@ -294,6 +295,9 @@ class Run(Learning):
                 f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
                 "would spend the budget twice."
             )
+        if differs := difference(ledger.budget, budget):
+            ledger.close()
+            raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
         return ledger
 
     def consensus(self) -> Sensitive[dict[str, Any]]:

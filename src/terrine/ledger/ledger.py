@@ -75,7 +75,7 @@ class Ledger:
         header = self._store.header()
         if header is None:
             if budget is None:
-                raise LedgerError(f"Expected a ledger at {self._name}, got none; give a budget to make one.")
+                raise LedgerError(f"Expected a ledger at {self._name}, got none.")
             made = {
                 "schema": LEDGER_SCHEMA,
                 "ledger_id": secrets.token_hex(16),

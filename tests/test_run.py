@@ -493,3 +493,22 @@ def test_a_ledger_of_another_run_or_budget_is_refused(settings, tmp_path):
     path.write_text(path.read_text().replace("answers = 90", "answers = 91"))
     with pytest.raises(LedgerError, match="n_answers=90, got n_answers=91"):
         Run(run.folder).ledger()
+
+
+def test_a_kill_between_charge_and_answer_costs_a_tenth_at_most(settings, tmp_path, monkeypatch):
+    start = SETTINGS.index("[privacy]")
+    gnmax = '[privacy]\nmechanism = "gnmax"\nsigma = 6.0\nqueries = 120\ndelta = 1e-5\n'
+    settings.write_text(SETTINGS[:start] + gnmax + STUDENT)
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "keep_each", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.label()
+    answers = Run(run.folder).label()
+    assert answers.n_answered == 108
+    assert run.guarantee()["unasked"] == 12

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
+_AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no more than a tenth of the run's
 
 
 class Taught:
@@ -330,7 +331,8 @@ class Run(Learning):
         budget = self.budget()
         voters = KeptVotes(X, self.vote(), classes=self.task.classes)
         with self.ledger() as ledger:
-            answers = Labeller(voters, self.mechanism, ledger).label(X, request_id=REQUEST, progress=progress)
+            labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
+            answers = labeller.label(X, request_id=REQUEST, progress=progress)
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             **asdict(budget.guarantee()),

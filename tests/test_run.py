@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -512,3 +513,62 @@ def test_a_kill_between_charge_and_answer_costs_a_tenth_at_most(settings, tmp_pa
     answers = Run(run.folder).label()
     assert answers.n_answered == 108
     assert run.guarantee()["unasked"] == 12
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "run.toml").write_text(SETTINGS)
+    run = Run.create(folder / "run.toml", folder / "r")
+    whole(run)
+    return run.folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "r")
+    return Run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "null", "3", "{}", '{"epsilon": "x", "ledger": 3, "kind": 1}', "{"])
+def test_a_damaged_file_of_json_is_one_line(run, content):
+    for name, act in (
+        ("guarantee.json", lambda: public_facts(run)),
+        ("student.json", lambda: public_facts(run)),
+        ("ledger.json", run.label),
+    ):
+        kept = (run.folder / name).read_text()
+        (run.folder / name).write_text(content)
+        with pytest.raises(InputError, match=f"Expected .*{name} in JSON, got a damaged file") as caught:
+            act()
+        assert len(str(caught.value).splitlines()) == 1
+        assert ("ledger_id" in str(caught.value)) == (name == "ledger.json")
+        assert ("terrine label" in str(caught.value)) == (name == "guarantee.json")
+        (run.folder / name).write_text(kept)
+    assert public_facts(run)["student"]["kind"] == "supervised"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rows": np.arange(120) + 9999}, "got others"),
+        ({"rows": np.zeros(120, dtype=np.int64)}, "got a damaged file"),
+        ({"rows": -np.arange(120)}, "got a damaged file"),
+        ({"labels": np.full(120, 7)}, "got others"),
+        ({"labels": np.full(120, -2)}, "got a damaged file"),
+        ({"labels": np.zeros(3, dtype=np.int64)}, "got a damaged file"),
+        ({"labels": np.array(["a"] * 120)}, "got a damaged file"),
+        ({"labels": np.full(120, 0.5)}, "got a damaged file"),
+        ({"outcomes": np.full(120, 77)}, "got a damaged file"),
+        ({"rows": np.array(5), "labels": np.array(0), "outcomes": np.array(1)}, "got a damaged file"),
+    ],
+)
+def test_damaged_answers_are_one_line(run, change, words):
+    path = run.folder / "answers.npz"
+    with np.load(path) as found:
+        np.savez(path, **{**found, **change})
+    shutil.rmtree(run.folder / "student")
+    for act in (run.learn, lambda: public_facts(run), lambda: secret_facts(run)):
+        with pytest.raises(InputError, match=words) as caught:
+            act()
+        assert len(str(caught.value).splitlines()) == 1

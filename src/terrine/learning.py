@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from terrine._files import write_atomically
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
@@ -36,6 +37,36 @@ class PublicSide(Protocol):
     def test_X(self) -> NDArray[Any] | None: ...
     @property
     def test_y(self) -> NDArray[np.int64] | None: ...
+
+
+class JsonObject(BaseModel):
+    """What a file of a run must hold, whatever else it holds."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Guarantee(JsonObject):
+    epsilon: float
+    delta: float
+    order: float
+    basis: str
+    relation: str
+    notes: list[str]
+    n_teachers: int
+    queries_at_most: int
+    answers_at_most: int
+    answered: int
+    withheld: int
+    unasked: int
+
+
+class _StudentFacts(JsonObject):
+    kind: str
+    settings: dict[str, Any]
+    accuracy: float | None
+    n_test: int | None
+    interval: list[float] | None = Field(min_length=2, max_length=2)
+    per_class: dict[str, float | None] | None
 
 
 class Learning(ABC):
@@ -66,7 +97,7 @@ class Learning(ABC):
         if (folder / "SHA256SUMS").is_file():
             student = load_student(folder)
         else:
-            rows, answers = load_answers(self.folder / "answers.npz")
+            rows, answers = self.released()
             labels = np.full(len(self.learns_from.public), ABSTAIN, dtype=np.int64)
             labels[rows] = answers.labels
             student = fit_student(
@@ -82,14 +113,22 @@ class Learning(ABC):
         write_json(self.folder / "student.json", facts)
         return facts
 
+    def released(self) -> tuple[NDArray[np.int64], Answers]:
+        """The public rows that were asked, and what came back."""
+        path, side = self.folder / "answers.npz", self.learns_from
+        rows, answers = load_answers(path)
+        if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
+            raise InputError(f"Expected answers for these rows and classes in {path}, got others: the data changed.")
+        return rows, answers
+
     def guarantee(self) -> dict[str, Any]:
         """What may be published, as `label` wrote it."""
-        return read_json(self.folder / "guarantee.json", "terrine label")
+        return read_json(self.folder / "guarantee.json", "terrine label", holds=_Guarantee)
 
     def student_facts(self) -> dict[str, Any] | None:
         """What `learn` found, or None where there is no student yet."""
         path = self.folder / "student.json"
-        return read_json(path, "terrine learn") if path.is_file() else None
+        return read_json(path, "terrine learn", holds=_StudentFacts) if path.is_file() else None
 
     def evaluated(self, student: Any) -> dict[str, Any]:
         """Accuracy on the test rows, where there are labels for it, with a 95% interval (Wilson)."""
@@ -146,17 +185,27 @@ def load_answers(path: Path) -> tuple[NDArray[np.int64], Answers]:
         with np.load(path, allow_pickle=False) as found:
             if str(found["schema"]) != ANSWERS_SCHEMA:
                 raise InputError(f"Expected answers of schema {ANSWERS_SCHEMA}, got another in {path}.")
+            rows, labels, outcomes = (found[name] for name in ("rows", "labels", "outcomes"))
+            _check_answers(rows, labels, outcomes)
             answers = Answers(
-                labels=found["labels"],
-                outcomes=found["outcomes"],
+                labels=labels,
+                outcomes=outcomes,
                 mechanism=mechanism_from_json(json.loads(str(found["mechanism"]))),
                 secure=bool(found["secure"]),
             )
-            return found["rows"], answers
+            return rows, answers
     except InputError:
         raise
     except Exception:  # numpy and zipfile raise many types for damaged files
         raise InputError(f"Expected answers in {path}, got a damaged file; run: terrine label {path.parent}") from None
+
+
+def _check_answers(rows: NDArray[Any], labels: NDArray[Any], outcomes: NDArray[Any]) -> None:
+    for values, least in ((rows, 0), (labels, ABSTAIN), (outcomes, min(Outcome))):
+        if values.ndim != 1 or values.dtype.kind not in "iu" or values.shape != rows.shape or (values < least).any():
+            raise ValueError
+    if (outcomes > max(Outcome)).any() or len(np.unique(rows)) != len(rows):
+        raise ValueError
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
@@ -182,11 +231,16 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def read_json(path: Path, command: str) -> dict[str, Any]:
+def read_json(
+    path: Path, command: str, *, holds: type[JsonObject] = JsonObject, advice: str | None = None
+) -> dict[str, Any]:
+    """An object from a file of a run; ``holds`` says what must be in it, ``advice`` what to do if it is damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        holds.model_validate(found)
     except FileNotFoundError:
         raise InputError(f"Expected {path}, got no such file; run: {command} {path.parent}") from None
     except ValueError:
-        raise InputError(f"Expected {path} in JSON, got a damaged file; run: {command} {path.parent}") from None
-    return found
+        what = advice or f"run: {command} {path.parent}"
+        raise InputError(f"Expected {path} in JSON, got a damaged file; {what}") from None
+    return dict(found)

@@ -35,7 +35,7 @@ from terrine.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.learning import Learning, begin, read_json, save_answers, write_json
+from terrine.learning import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.ledger import Ledger
 from terrine.mechanisms import Answers, Mechanism, Outcome
 from terrine.partition import ROW_REPLACED, Partition, new_key, partition
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
 _AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no more than a tenth of the run's
+
+
+class _Bound(JsonObject):
+    ledger: str
 
 
 class Taught:
@@ -285,12 +289,12 @@ class Run(Learning):
                 f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
                 "name it in TERRINE_LEDGER."
             )
-        if bound.is_file():
-            ledger = Ledger(place)
-        else:
-            ledger = Ledger(place, budget=budget)
+        expected = _ledger_id(bound) if bound.is_file() else None
+        ledger = Ledger(place, budget=budget if expected is None else None)
+        if expected is None:
             write_once(bound, canonical({"ledger": ledger.id}).encode())
-        if read_json(bound, "terrine label").get("ledger") != ledger.id:
+            expected = _ledger_id(bound)
+        if expected != ledger.id:
             ledger.close()
             raise LedgerError(
                 f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
@@ -405,6 +409,12 @@ class Run(Learning):
 
             return edges(X)
         return self._learned.transform(X)
+
+
+def _ledger_id(bound: Path) -> str:
+    """The ledger that a run's ledger.json binds it to."""
+    advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
+    return str(read_json(bound, "terrine label", holds=_Bound, advice=advice)["ledger"])
 
 
 def budget_of(privacy: PrivacyConfig, *, relation: str = ONE_TEACHER) -> CountBudget:

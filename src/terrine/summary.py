@@ -18,7 +18,6 @@ from terrine.budgets import mechanism_to_json
 from terrine.build import Task
 from terrine.config import RunConfig, Settings, write_config
 from terrine.errors import InputError, OrderGridWarning
-from terrine.learning import load_answers
 from terrine.mechanisms import Answers, Outcome
 from terrine.partition import ROW_REPLACED
 from terrine.run import Run
@@ -49,7 +48,7 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
 def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
-    rows, answers = load_answers(run.folder / "answers.npz")
+    rows, answers = run.released()
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     names = ("epsilon", "delta", "order", "basis", "relation", "notes")
     counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
@@ -103,7 +102,7 @@ def _without_folders(config: Settings) -> Settings:
 
 def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
     """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
-    _, answers = load_answers(run.folder / "answers.npz")
+    _, answers = run.released()
     votes = run.vote()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)
@@ -124,7 +123,7 @@ def _consensus(run: Run) -> dict[str, Any]:
     names = ("mean_top_vote", "plurality_accuracy")
     found = {"consensus": facts["histogram"], **{name: facts[name] for name in names if name in facts}}
     if run.task.public_y is not None:
-        rows, answers = load_answers(run.folder / "answers.npz")
+        rows, answers = run.released()
         given = answers.labels >= 0
         if given.any():
             found["answers_right"] = float((answers.labels == run.task.public_y[rows])[given].mean())

@@ -101,6 +101,7 @@ def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
         ('public = "public.csv"', "", "Expected private, public and classes together"),
         ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
         ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),
+        ('private = "rows.csv"', 'private = "a\\u0000b"', "Expected a file name in data.private, got a null"),
         ("seed = 7", "seed = ", "Expected TOML, got:"),
         ("queries = 200", 'queries = 200\nask = "representative"', "Expected a [features] table of learned ones"),
     ],

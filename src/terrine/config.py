@@ -236,6 +236,8 @@ def read_settings(path: str | Path) -> Settings:
     if isinstance(data, dict):
         for name in ("private", "public", "test"):
             if isinstance(data.get(name), str):
+                if "\0" in data[name]:
+                    raise InputError(f"{path.name}: Expected a file name in data.{name}, got a null character.")
                 data[name] = str((path.parent / data[name]).resolve())
     kind: type[Settings] = RemoteConfig if "labels" in given else RunConfig
     try:

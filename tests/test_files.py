@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
 import pytest
 
-from terrine._files import write_atomically
+from terrine._files import write_atomically, write_once
 
 
 def test_it_writes_replaces_and_leaves_nothing_else(tmp_path):
@@ -73,6 +74,28 @@ def test_a_folder_in_the_way_is_an_error_and_no_temporary_stays(tmp_path):
     with pytest.raises(OSError, match="file"):
         write_atomically(tmp_path / "file", lambda file: file.write(b"x"))
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_names_the_file_and_no_temporary(tmp_path):
+    (tmp_path / "blocked").touch()
+    for path in (tmp_path / "nowhere" / "file", tmp_path / "blocked" / "file"):
+        for write in (lambda path: write_atomically(path, lambda _: None), lambda path: write_once(path, b"")):
+            with pytest.raises(OSError, match="file") as caught:
+                write(path)
+            assert caught.value.filename == str(path)
+
+
+def test_a_full_disk_names_the_file_and_another_files_error_its_own(tmp_path):
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def other(_: object) -> None:
+        (tmp_path / "other").read_bytes()
+
+    for write, name in ((full, "file"), (other, "other")):
+        with pytest.raises(OSError, match=name) as caught:
+            write_atomically(tmp_path / "file", write)
+        assert str(caught.value.filename) == str(tmp_path / name)
 
 
 def test_a_public_file_keeps_to_the_umask(tmp_path):

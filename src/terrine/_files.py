@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,30 +21,43 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
         umask = os.umask(0)
         os.umask(umask)
         mode = 0o666 & ~umask
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with _blamed(path):
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def write_once(path: Path, content: bytes) -> None:
     """Put a whole file in place unless there is one: of several that try at once, the first wins."""
     spare = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with _blamed(path):
+        try:
+            write_atomically(spare, lambda file: file.write(content))
+            with contextlib.suppress(FileExistsError):
+                os.link(spare, path)
+        finally:
+            spare.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _blamed(path: Path) -> Iterator[None]:
+    """An error of a temporary file, or of none, names the file that was to be written."""
     try:
-        write_atomically(spare, lambda file: file.write(content))
-        with contextlib.suppress(FileExistsError):
-            os.link(spare, path)
-    finally:
-        spare.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        yield
+    except OSError as error:
+        if error.errno is None or not str(error.filename or ".tmp").endswith(".tmp"):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

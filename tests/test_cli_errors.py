@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from terrine.cli import main
+from terrine.errors import DeltaWarning, InputError
 
 CONFIDENT = ["--threshold", "200", "--sigma-check", "150", "--sigma-vote", "40"]
 GNMAX = ["--mechanism", "gnmax", "--sigma", "40"]
@@ -72,6 +74,15 @@ MISTAKES = [
     (["analyze", "v.npy", *GIVEN, "--orders", "1..3"], "Expected every order > 1 and finite, got order=1.0."),
     (["analyze", "v.npy", *GIVEN, "--orders", "9..2"], "Expected orders as a non-empty one-dimensional list"),
     (["analyze", "v.npy", *GIVEN, "--orders", "2,nan"], "Expected every order > 1 and finite, got order=nan."),
+    (["analyze", "v.npy", *GIVEN, "--orders", "2..99999999999"], "Expected at most 10,000 orders"),
+    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**25}..{10**30}"], "Expected at most 10,000 orders"),
+    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**400}..{10**400}"], "Expected --orders such as"),
+    (["analyze", "v.npy", *GIVEN, "--predictions", "--classes", str(10**12)], "Expected"),
+    (
+        ["plan", "--epsilon", "1", "--delta", "1e-5", "--teachers", "9", "--classes", str(10**12), "--consensus", ".9"],
+        "Expected sizes that fit into memory, got larger ones.",
+    ),
+    (["tally", "v.npy", "--out", "nowhere/t.npz"], "v.npy"),
     (["analyze", "v.npy", *GIVEN, "--predictions"], "Expected n_classes with predictions"),
     (["analyze", "v.npy", *GIVEN, "--classes", "9"], "Expected 9 classes (columns), got 2."),
     (
@@ -161,6 +172,18 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 130
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") <= 1
+    assert capsys.readouterr() == ("", "terrine: Interrupted.\n")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", [DeltaWarning, UserWarning])
+def test_only_our_own_warnings_are_shown(folder, capsys, monkeypatch, kind):
+    def warn(*_: object, **__: object) -> None:
+        warnings.warn("row 7 is ill", kind, stacklevel=1)
+        raise InputError("Expected better.")
+
+    monkeypatch.setattr("terrine.analysis.publishable_guarantee", warn)
+    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
+    with pytest.raises(SystemExit):
+        main()
+    assert ("row 7" in capsys.readouterr().err) == (kind is DeltaWarning)

@@ -572,3 +572,11 @@ def test_damaged_answers_are_one_line(run, change, words):
         with pytest.raises(InputError, match=words) as caught:
             act()
         assert len(str(caught.value).splitlines()) == 1
+
+
+def test_what_the_baseline_warns_of_is_not_heard(settings, tmp_path, recwarn):
+    estimator = 'kind = "supervised"\nestimator = "sklearn.neural_network.MLPClassifier"\noptions = {max_iter = 1}\n'
+    settings.write_text(SETTINGS.replace(STUDENT, f"[student]\n{estimator}"))
+    found = Run.create(settings, tmp_path / "r").baseline()
+    assert found is not None
+    assert len(recwarn) == 0

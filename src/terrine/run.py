@@ -7,6 +7,7 @@ may be shown is `answers.npz`, `guarantee.json`, `student/` and `report.html`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
@@ -360,14 +361,16 @@ class Run(Learning):
         from terrine.students import fit_student
 
         private = self.task.private
-        learner = fit_student(
-            self.student(),
-            private.X,
-            private.y,
-            classes=self.task.classes,
-            seed=self.config.seed,
-            progress=progress,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a learner warns of depends on private rows here
+            learner = fit_student(
+                self.student(),
+                private.X,
+                private.y,
+                classes=self.task.classes,
+                seed=self.config.seed,
+                progress=progress,
+            )
         accuracy = self.evaluated(learner)["accuracy"]
         return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
 

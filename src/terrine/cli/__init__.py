@@ -19,6 +19,8 @@ from terrine.errors import BudgetError, TerrineError, TerrineWarning
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line; a user's mistake becomes one line and exit code 2."""
@@ -37,10 +39,15 @@ def main() -> None:
             code = _complain(error.format_message())
         except OSError as error:
             code = _complain(f"Expected to use {error.filename or 'a file'}, got: {error.strerror or error}.")
+        except MemoryError:  # its message may tell how many private rows there are
+            code = _complain("Expected sizes that fit into memory, got larger ones.")
         except (KeyboardInterrupt, typer.Abort):
-            code = _complain("Interrupted.", 130)
+            code = _INTERRUPTED
+    if code == _INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
+        _complain("Interrupted.")
     for warning in caught:
-        print(f"terrine: warning: {warning.message}", file=sys.stderr)
+        if issubclass(warning.category, TerrineWarning):  # another's may quote private values
+            print(f"terrine: warning: {warning.message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -26,6 +26,7 @@ from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, M
 from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 
+_ORDERS = 10_000  # at most, in a span
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 
 
@@ -274,14 +275,17 @@ def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
 def _parse_orders(text: str | None) -> Any:
     if text is None:
         return ORDERS
-    if span := re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text):
-        return _validate.orders(np.arange(int(span[1]), int(span[2]) + 1))
     try:
+        if span := re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text):
+            first, last = int(span[1]), int(span[2])
+            if last - first >= _ORDERS:
+                raise InputError(f"Expected at most {_ORDERS:,} orders, got --orders {text.strip()[:60]}.")
+            return _validate.orders(np.arange(first, last + 1, dtype=np.float64))
         return _validate.orders([float(part) for part in text.split(",")])
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"Expected --orders such as '2,3.5,8' or '2..9', got {text!r}.") from None
+        raise InputError(f"Expected --orders such as '2,3.5,8' or '2..9', got {text[:60]!r}.") from None
 
 
 def _load_proba(path: Path | None, n_queries: int) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from terrine.accounting.planning import least_noise
 from terrine.build import planned
-from terrine.config import differences, read_config, write_config
+from terrine.config import PrivacyConfig, differences, read_config, write_config
 from terrine.errors import InputError
 
 GOOD = """
@@ -53,6 +53,13 @@ def test_what_is_written_reads_back_the_same(tmp_path):
     other = tmp_path / "elsewhere"
     other.mkdir()
     assert read_config(written(other, write_config(config))) == config
+
+
+def test_whole_numbers_for_floats_and_lists_for_shapes_are_taken(tmp_path):
+    config = read_config(written(tmp_path, GOOD.replace('label = "ill"', "image_shape = [3, 4]")))
+    assert config.data.image_shape == (3, 4)
+    assert config.privacy.sigma_vote == 10.0
+    assert PrivacyConfig.model_validate_json(config.privacy.model_dump_json(exclude_none=True)) == config.privacy
 
 
 def test_differences_are_named(tmp_path):
@@ -102,6 +109,11 @@ def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
         ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
         ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),
         ('private = "rows.csv"', 'private = "a\\u0000b"', "Expected a file name in data.private, got a null"),
+        ("queries = 200", "queries = true", "Expected another privacy.queries: input should be a valid integer"),
+        ("queries = 200", 'queries = "7"', "Expected another privacy.queries: input should be a valid integer"),
+        ("sigma_vote = 10", "sigma_vote = true", "Expected another privacy.sigma_vote: input should be a valid number"),
+        ("number = 50", "number = true", "Expected another teachers.number: input should be a valid integer"),
+        ('label = "ill"', "image_shape = [3, true]", "Expected another data.image_shape.1: input should be a valid"),
         ("seed = 7", "seed = ", "Expected TOML, got:"),
         ("queries = 200", 'queries = 200\nask = "representative"', "Expected a [features] table of learned ones"),
     ],

@@ -7,17 +7,19 @@ import json
 import math
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from terrine.errors import InputError
 
 Count = Field(ge=1)
+_File = Annotated[Path, Strict(False)]  # TOML has strings for these, and lists
+_Shape = Annotated[tuple[Annotated[int, Strict()], ...], Strict(False)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)  # true and "7" are no numbers
 
 
 class DataConfig(_Part):
@@ -25,15 +27,15 @@ class DataConfig(_Part):
 
     name: str | None = None  # mnist, svhn, adult, glyph, small-glyph, blobs
     options: dict[str, Any] = Field(default_factory=dict)
-    private: Path | None = None
-    public: Path | None = None
-    test: Path | None = None  # labelled, for the report's accuracy alone
+    private: _File | None = None
+    public: _File | None = None
+    test: _File | None = None  # labelled, for the report's accuracy alone
     classes: list[str] | None = Field(default=None, min_length=2)
     label: str | None = None
     unit: str | None = None
     columns: list[str] | None = None
     categories: dict[str, list[str]] | None = None
-    image_shape: tuple[int, ...] | None = None
+    image_shape: _Shape | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -168,12 +170,12 @@ class PublicDataConfig(_Part):
 
     name: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
-    public: Path | None = None
-    test: Path | None = None  # labelled, for the report's accuracy alone
+    public: _File | None = None
+    test: _File | None = None  # labelled, for the report's accuracy alone
     label: str | None = None  # in test; left out of public where it is there
     columns: list[str] | None = None
     categories: dict[str, list[str]] | None = None
-    image_shape: tuple[int, ...] | None = None
+    image_shape: _Shape | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

@@ -341,7 +341,7 @@ class Run(Learning):
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             **asdict(budget.guarantee()),
-            "publishable": True,
+            "publishable": answers.secure,
             "mechanism": mechanism_to_json(self.mechanism),
             "n_teachers": voters.n_teachers,
             "queries_at_most": budget.n_queries,

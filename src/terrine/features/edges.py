@@ -26,7 +26,7 @@ def edges(X: PublicData | ArrayLike) -> NDArray[np.float32]:
     images = (X if isinstance(X, PublicData) else PublicData(X)).X
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise InputError(
-            f"Expected images (n, height, width[, channels]) of dtype uint8, got {images.dtype} of {images.shape}."
+            f"Expected images (height, width[, channels]) of dtype uint8, got {images.dtype} of {images.shape[1:]}."
         )
     return np.concatenate([_edges(np.asarray(images[s : s + _BLOCK])) for s in range(0, len(images), _BLOCK)])
 

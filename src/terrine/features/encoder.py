@@ -98,8 +98,8 @@ def as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
     images = np.asarray(images)
     if images.ndim not in (3, 4) or images.dtype != np.uint8 or min(images.shape[1:3]) < 4:
         raise InputError(
-            "Expected images of shape (n, height, width[, channels]), at least 4 x 4, and dtype uint8 to encode, "
-            f"got shape {images.shape}, dtype {images.dtype}."
+            "Expected images of shape (height, width[, channels]), at least 4 x 4, and dtype uint8 to encode, "
+            f"got rows of shape {images.shape[1:]}, dtype {images.dtype}."
         )
     return np.ascontiguousarray(images if images.ndim == 4 else images[..., None])
 

@@ -271,7 +271,8 @@ def test_torch_has_one_thread_where_a_worker_has_it(tmp_path, monkeypatch):
 
 
 PROGRAM = """
-    import sys
+    import signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests were started in the background
     sys.path.insert(0, {tests!r})
     from test_executors import sleep_long
     from terrine.executors import Processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dp_accounting
 import pytest
 
 from terrine.accounting.curves import round_up
@@ -135,6 +137,16 @@ def test_the_numbers_of_the_accounting_table() -> None:
         (line,) = [line for line in said("accounting").splitlines() if line.startswith(f"| {name} |")]
         epsilons = [round_up(value, 4) for key, value in row.items() if key not in ("answers", "delta")]
         assert re.findall(r"\d+\.\d{4}(?= \|)", line) == epsilons
+
+
+@pytest.mark.parametrize("delta", [1e-8, 1e-5])
+def test_gaussians_composed_exactly_are_those_of_an_outside_accountant(delta: float) -> None:
+    accounting = script("accounting")
+    for _, n_queries, mechanism, _ in accounting.SETS.values():
+        public = {"n_queries": n_queries, "n_answered": 283}
+        mu = math.sqrt(n_queries / mechanism.sigma_check**2 + 2 * 283 / mechanism.sigma_vote**2)
+        outside = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
+        assert accounting.composed(mechanism, **public, delta=delta) == pytest.approx(outside, rel=1e-6)
 
 
 def test_the_numbers_of_the_coverage_table() -> None:

@@ -17,11 +17,12 @@ import pytest
 
 from terrine.config import RemoteConfig
 from terrine.errors import InputError, LedgerError, StoreError
+from terrine.labeller import KeptVotes, Labeller
 from terrine.learning import load_answers, wilson
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN
 from terrine.remote import RemoteRun
-from terrine.run import Run, dry_run
+from terrine.run import REQUEST, Run, dry_run
 from terrine.students import load_student
 from terrine.summary import public_facts, secret_facts, spending
 from terrine.votes import Ballots, tally
@@ -229,6 +230,21 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     facts = public_facts(run)
     assert "number of units is public" in facts["guarantee"]["relation"]
     assert facts["data"]["n_private"] is None  # of rows: another unit may have more of them
+
+
+def test_answers_of_seeded_noise_are_not_publishable(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    X = run.task.public.X[run.asked()]
+    with run.ledger() as ledger:
+        voters = KeptVotes(X, run.vote(), classes=run.task.classes)
+        Labeller(voters, run.mechanism, ledger, rng=np.random.default_rng(0)).label(X, request_id=REQUEST)
+    assert not run.label().secure  # the ledger has them, and gives the same for ever
+    assert run.guarantee()["publishable"] is False
+    other = Run.create(settings, tmp_path / "other")
+    other.teach()
+    other.label()
+    assert other.guarantee()["publishable"] is True
 
 
 def test_spending_ends_below_the_guarantee(settings, tmp_path):

@@ -138,7 +138,7 @@ def vote(path: str, out: Path, keep: Path) -> None:
     np.save(keep / "public.npy", features.public)
     np.save(keep / "test.npy", features.transform(drawn(path, "test", N_TEST)[0], device=device()))
     say({"features": features.n_features})
-    choices = np.empty((max(ENSEMBLES), QUERIES), dtype=np.int16)
+    choices = np.full((max(ENSEMBLES), QUERIES), -1, dtype=np.int16)  # which no tally takes
     polls = votes_of(private_blocks(path, len(choices) * EACH), features, features.public[:QUERIES] * SCALE)
     for k, some in enumerate(polls):
         choices[k * len(some) : (k + 1) * len(some)] = some

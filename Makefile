@@ -9,7 +9,13 @@ BIN := .venv/bin
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: .venv/.installed
+# What the demo needs is a tenth of what the tests need.
+.venv/.demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -e .venv/.installed || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo]'
+	touch $@
+
+demo: .venv/.demo
 	$(BIN)/terrine demo
 
 test: check

@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "build": CHARGED | {"config", "features", "students"},
     "learning": CHARGED | {"config", "build", "students"},
     "run": CHARGED | {"config", "build", "learning", "features", "students"},
-    "demo": {"config"},
+    "demo": {"config", "run", "features", "sensitive"},
     "service": CHARGED,
     "remote": CHARGED | {"config", "build", "learning", "service"},
     "summary": CHARGED | {"config", "build", "learning", "run", "remote", "report"},

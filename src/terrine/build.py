@@ -22,6 +22,7 @@ from terrine.teachers.ensemble import Teacher
 
 if TYPE_CHECKING:
     from terrine.features import Features
+    from terrine.features.edges import Edges
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
@@ -157,7 +158,7 @@ def estimator_of(name: str, options: dict[str, Any]) -> Any:
         raise InputError(f"Expected options of {kind}, got: {error}.") from None
 
 
-def student_of(settings: StudentConfig, *, features: Callable[[], Features] | None = None) -> Any:
+def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edges] | None = None) -> Any:
     """A student's settings; one on features asks for them."""
     from terrine import students
 
@@ -174,10 +175,13 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features] | No
                 assert features is not None
                 name = settings.estimator
                 estimator = None if name is None else estimator_of(name, settings.options)
-                return students.FeatureStudent(features=features(), estimator=estimator)
+                return students.FeatureStudent(
+                    features=features(), estimator=estimator, self_training=settings.self_training
+                )
             case _:
                 name = settings.estimator or _ESTIMATORS["forest"]
-                return students.SupervisedStudent(estimator=estimator_of(name, settings.options))
+                estimator = estimator_of(name, settings.options)
+                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training)
     except TypeError as error:
         raise InputError(f"Expected other student.options, got: {error}.") from None
 

@@ -134,6 +134,7 @@ class StudentConfig(_Part):
     estimator: str | None = None  # a dotted name; unless given, a random forest on rows, discriminants on features
     preset: Literal["small"] | None = None  # nets: a size for two cores
     options: dict[str, Any] = Field(default_factory=dict)
+    self_training: bool = False  # of estimators: also learn from public rows without an answer
 
     @model_validator(mode="after")
     def _where_they_apply(self) -> Self:
@@ -141,6 +142,8 @@ class StudentConfig(_Part):
             raise ValueError('Expected estimator with kind = "supervised" or "features" only')
         if self.options and self.kind == "features" and self.estimator is None:
             raise ValueError('Expected options of an estimator with kind = "features", got no estimator')
+        if self.self_training and self.kind not in ("supervised", "features"):
+            raise ValueError('Expected self_training with kind = "supervised" or "features" only')
         if self.preset is not None and self.kind != "vat":
             raise ValueError('Expected preset with kind = "vat" only')
         return self
@@ -160,8 +163,8 @@ class RunConfig(_Part):
             raise ValueError('Expected a [features] table with teachers.kind = "centroid"')
         if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
             raise ValueError('Expected a [features] table of learned ones with privacy.ask = "representative"')
-        if self.student.kind == "features" and (self.features is None or self.features.kind != "learned"):
-            raise ValueError('Expected a [features] table of learned ones with student.kind = "features"')
+        if self.student.kind == "features" and self.features is None:
+            raise ValueError('Expected a [features] table with student.kind = "features"')
         return self
 
 

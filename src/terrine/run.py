@@ -47,6 +47,7 @@ from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
     from terrine.features import Features
+    from terrine.features.edges import Edges
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
@@ -129,7 +130,7 @@ class Run(Learning):
         return self.config.student, self.config.seed
 
     def student(self) -> Any:
-        return student_of(self.config.student, features=lambda: self._learned)
+        return student_of(self.config.student, features=self._features)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -377,6 +378,15 @@ class Run(Learning):
     @property
     def _teacher(self) -> Teacher:
         return teacher_of(self.config.teachers)
+
+    def _features(self) -> Features | Edges:
+        """What the student sees of a row: as the teachers do."""
+        assert self.config.features is not None
+        if self.config.features.kind == "edges":
+            from terrine.features.edges import Edges
+
+            return Edges(row_shape=self.task.public.X.shape[1:])
+        return self._learned
 
     @cached_property
     def _learned(self) -> Features:

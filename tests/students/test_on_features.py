@@ -7,11 +7,13 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import make_moons
-from sklearn.linear_model import LogisticRegression
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 from terrine.accounting.planning import least_noise
 from terrine.errors import InputError, StoreError
 from terrine.features import FeatureRecipe, fit_features, representative_rows
+from terrine.features.edges import Edges
 from terrine.run import Run
 from terrine.students import FeatureStudent, SupervisedStudent, fit_student, load_student
 
@@ -66,6 +68,52 @@ def test_it_is_kept_with_its_features(moons, features, tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(StoreError, match=r"features.safetensors as it was saved"):
         load_student(tmp_path / "s")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Images of slanted and upright bars, moved about."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    images = np.zeros((600, 16, 16), dtype=np.uint8)
+    for image, label in zip(images, y, strict=True):
+        top, left = rng.integers(1, 5, size=2)
+        for step in range(9):
+            image[top + step, left + (step if label else 4)] = rng.integers(120, 256)
+    return images, y
+
+
+def test_edges_are_features_too_and_are_not_kept(drawn, tmp_path):
+    X, y = drawn
+    student = fit_student(FeatureStudent(features=Edges(row_shape=(16, 16))), X, y[:60], classes=CLASSES, seed=0)
+    assert (student.predict(X[60:]) == y[60:]).mean() > 0.99
+    student.save(tmp_path / "s", card={"epsilon": 0.2})
+    assert not (tmp_path / "s" / "features.safetensors").exists()
+    again = load_student(tmp_path / "s")
+    np.testing.assert_array_equal(again.predict_proba(X), student.predict_proba(X))
+
+
+def test_self_training_learns_from_rows_without_an_answer():
+    """Many features and few answers: what the classifier is sure of teaches it the rest."""
+    rng = np.random.default_rng(1)
+    y = np.arange(3000) % 2
+    X = rng.normal(size=(3000, 60)) + 0.3 * (2 * y[:, None] - 1)
+    answers = np.where(np.arange(3000) < 24, y, -1)
+    settings = {"estimator": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.5)}
+    found = {}
+    for how in (False, True):
+        student = SupervisedStudent(**settings, self_training=how)
+        fitted = fit_student(student, X[:1500], answers[:1500], classes=CLASSES, seed=0)
+        assert fitted.about.settings["self_training"] is how
+        found[how] = (fitted.predict(X[1500:]) == y[1500:]).mean()
+    assert found[True] > found[False] + 0.03
+
+
+def test_self_training_wants_probabilities(features):
+    with pytest.raises(InputError, match="RidgeClassifier gives none"):
+        SupervisedStudent(estimator=RidgeClassifier(), self_training=True)
+    with pytest.raises(InputError, match="True or False"):
+        FeatureStudent(features=features, self_training=0.9)
 
 
 def test_refusals(moons, features):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -14,6 +17,8 @@ from rich.progress import Progress
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Also show numbers that depend on the private votes.")]
+
+_EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 
 app = typer.Typer(
     name="terrine",
@@ -27,11 +32,37 @@ app = typer.Typer(
 
 @contextmanager
 def progress_bar(label: str, *, quiet: bool) -> Iterator[Callable[[float], object]]:
-    """A bar on a terminal, nothing elsewhere."""
+    """A bar on a terminal; elsewhere, in a pipe or a log, a line now and then. Both go to stderr."""
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+    if not quiet and not console.is_terminal:
+        with _progress_lines(label) as told:
+            yield told
+        return
+    with Progress(console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(label, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def _progress_lines(label: str) -> Iterator[Callable[[float], object]]:
+    """The share done, every few seconds: what is quick says nothing."""
+    started, done, share = time.monotonic(), threading.Event(), 0.0
+
+    def told(now: float) -> None:
+        nonlocal share
+        share = now
+
+    def tell() -> None:
+        while not done.wait(_EVERY):
+            print(f"{label}: {share:.0%}, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        done.set()
+        thread.join()
 
 
 def print_json(result: dict[str, Any]) -> None:

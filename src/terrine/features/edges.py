@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +13,22 @@ from terrine.errors import InputError
 DIRECTIONS = 8
 CELL = 4  # pixels
 _BLOCK = 2048  # images at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edges:
+    """`edges` as a student's features: of images of one shape."""
+
+    row_shape: tuple[int, ...]
+
+    @property
+    def n_features(self) -> int:
+        height, width = self.row_shape[:2]
+        return -(-height // CELL) * -(-width // CELL) * DIRECTIONS
+
+    def transform(self, X: PublicData | ArrayLike) -> NDArray[np.float32]:
+        """(n_rows, n_features)."""
+        return edges(X)
 
 
 def edges(X: PublicData | ArrayLike) -> NDArray[np.float32]:

@@ -251,10 +251,8 @@ def print_demo(facts: dict[str, Any]) -> None:
     low, high = student["interval"]
     right = f"[bold]{student['accuracy']:.1%}[/bold]"
     table.add_row("student", right, f"right on {student['n_test']:,} test images ({low:.1%} to {high:.1%})")
-    if baseline:
-        table.add_row("without privacy", f"{baseline['accuracy']:.1%}", "the same learner on all private images")
+    table.add_row("without privacy", f"{baseline['accuracy']:.1%}", baseline["kind"])
     table.add_row("answers given", f"{shown['answered']:,}", f"of {shown['queries_at_most']:,} questions asked")
-    table.add_row("withheld", f"{shown['withheld']:,}", "too little agreement among the teachers")
     epsilon = f"[bold]{round_up(shown['epsilon'])}[/bold]"
     table.add_row("ε, publishable", epsilon, f"δ={shown['delta']:g}, worst case: whatever the votes are")
     Console().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine.mechanisms import ABSTAIN
 from terrine.students.common import About, Lessons, checked_rows, write_student
 
 KIND, FILE = "estimator", "student.skops"
+_SURE = 0.9  # probability above which self-training takes a label over
 
 # Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers
 _PARTS = (
@@ -32,14 +35,17 @@ _PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedStudent:
-    """Any scikit-learn classifier or Pipeline, trained on the answered rows alone.
+    """Any scikit-learn classifier or Pipeline, trained on the answered rows.
 
     Attributes:
         estimator: unfitted; every parameter named ``random_state`` is set from the seed. Images are flattened.
+        self_training: also learn from public rows without an answer: those that the classifier is sure of (a
+            probability above 0.9) take its own label, again and again until there are no more.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
 
     estimator: Any
+    self_training: bool = False
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
@@ -47,6 +53,11 @@ class SupervisedStudent:
 
         if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
             raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+        if not isinstance(self.self_training, bool):
+            raise InputError(f"self_training must be True or False, got {self.self_training!r}.")
+        if self.self_training and not hasattr(self.estimator, "predict_proba"):
+            kind = type(self.estimator).__name__
+            raise InputError(f"self_training needs a classifier that gives probabilities, and {kind} gives none.")
         _validate.integer("min_per_class", self.min_per_class, at_least=0)
 
 
@@ -113,16 +124,32 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
     model = clone(settings.estimator)
     state = int(np.random.SeedSequence(seed).generate_state(1)[0])
     model.set_params(**{name: state for name in model.get_params() if _is_seed(name)})
-    rows = given.rows[given.answered]
     try:
-        model.fit(rows.reshape(len(rows), -1), given.labels)
+        if settings.self_training:
+            model = _self_trained(model, given)
+        else:
+            rows = given.rows[given.answered]
+            model.fit(rows.reshape(len(rows), -1), given.labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
     parameters = settings.estimator.get_params(deep=True).items()
     kept = {f"estimator.{name}": _named(value) for name, value in parameters if not _is_seed(name)}
-    kept = {"student": type(settings).__name__, "estimator": type(settings.estimator).__name__, **kept}
+    names = {"student": type(settings).__name__, "estimator": type(settings.estimator).__name__}
+    kept = {**names, "self_training": settings.self_training, **kept}
     return FittedEstimator(about=About.of(given, seed=seed, settings=kept), model=model)
+
+
+def _self_trained(model: Any, given: Lessons) -> Any:
+    """The classifier that self-training ends with; rows without an answer are -1 to scikit-learn."""
+    from sklearn.semi_supervised import SelfTrainingClassifier
+
+    labels = np.full(len(given.rows), ABSTAIN, dtype=np.int64)
+    labels[given.answered] = given.labels
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "y contains no unlabeled samples")
+        trained = SelfTrainingClassifier(model, threshold=_SURE, max_iter=None)
+        return trained.fit(given.rows.reshape(len(given.rows), -1), labels).estimator_
 
 
 def _is_seed(name: str) -> bool:

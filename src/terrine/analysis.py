@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound, Progress, expected_answered, running_cost, worst_case_cost
-from terrine.accounting.curves import ORDERS, Conversion, RdpCurve, epsilons_at, guarantee
+from terrine.accounting.curves import ORDERS, Conversion, RdpCurve, guarantee
 from terrine.accounting.release import ConditionalGuarantee, publishable_guarantee
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
 from terrine.report.plots import epsilon_by_query
@@ -120,17 +120,17 @@ def _plot(
     path: Path, mechanism: Mechanism, result: dict[str, Any], *, stops: Any, orders: Any, curves: list[RdpCurve] | None
 ) -> None:
     """Epsilon after 1, 2, ..., n queries, answers growing in proportion to the number fixed beforehand."""
-    n, delta, conversion = result["queries"], result["delta"], result["conversion"]
-
-    def epsilon(curve: RdpCurve) -> float:
-        return float(epsilons_at(curve.orders, curve.epsilons, delta=delta, conversion=conversion).min())
+    n, delta = result["queries"], result["delta"]
+    convert = {"delta": delta, "conversion": result["conversion"]}
 
     def worst(bound: Bound) -> Any:
         has_check = isinstance(mechanism, ConfidentGNMax)
         answered = [-(-int(k) * result["answers_at_most"] // n) if has_check else int(k) for k in stops]
         return np.array(
             [
-                epsilon(worst_case_cost(mechanism, n_queries=int(k), n_answered=a, orders=orders, bound=bound))
+                worst_case_cost(mechanism, n_queries=int(k), n_answered=a, orders=orders, bound=bound).epsilon(
+                    **convert
+                )
                 for k, a in zip(stops, answered, strict=True)
             ]
         )
@@ -140,7 +140,7 @@ def _plot(
         queries=stops,
         worst_case=worst("argmax"),
         gaussian=None if isinstance(mechanism, LNMax) else worst("gaussian"),
-        revealed=None if curves is None else np.array([epsilon(curve) for curve in curves]),
+        revealed=None if curves is None else np.array([one.epsilon(**convert) for one in curves]),
         revealed_label=f"on these votes, {result.get('accountant')} accountant (secret)",
         delta=delta,
         title=f"{result['mechanism']['name']}, {result['n_teachers']:,} teachers, {result['n_classes']} classes",

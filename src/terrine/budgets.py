@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.accounting.costs import worst_case_cost
-from terrine.accounting.curves import ONE_TEACHER, ORDERS, Guarantee, RdpCurve, guarantee, round_up
+from terrine.accounting.costs import unit_costs
+from terrine.accounting.curves import ONE_TEACHER, ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
 from terrine.accounting.release import publishable_guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
@@ -194,7 +194,7 @@ class FilterBudget:
         object.__setattr__(self, "order", float(_validate.orders(_validate.number("order", self.order))[0]))
         object.__setattr__(self, "relation", _relation(self.relation))
         if self.limit.charge <= 0:
-            needed = _overhead(self.delta, self.order)
+            needed = delta_cost(order=self.order, delta=self.delta)
             raise InputError(
                 f"Expected epsilon above {round_up(needed)}, what delta={self.delta:g} takes at order={self.order:g} "
                 f"before any answer, got epsilon={epsilon:g}."
@@ -296,15 +296,10 @@ def _relation(value: Any) -> str:
     return value
 
 
-def _overhead(delta: float, order: float) -> float:
-    """Epsilon at a Rényi cost of 0. [CKS20, Prop. 12]"""
-    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-
 @lru_cache(maxsize=64)
 def _largest_charge(epsilon: float, delta: float, order: float) -> int:
     """In units; found by the closed form, then lowered until the conversion itself agrees."""
-    units = math.floor(math.ldexp(epsilon - _overhead(delta, order), UNIT_BITS))
+    units = math.floor(math.ldexp(epsilon - delta_cost(order=order, delta=delta), UNIT_BITS))
     step = 1 << 8  # 2e-13 nats: less than the conversion's own margin
     while units > 0:
         curve = RdpCurve(np.array([order]), np.array([units / 2**UNIT_BITS]))
@@ -317,13 +312,8 @@ def _largest_charge(epsilon: float, delta: float, order: float) -> int:
 @lru_cache(maxsize=256)
 def _unit_prices(mechanism: Mechanism, order: float) -> tuple[int, int]:
     """Of one check and of one answer by worst case at the order, in units, rounded up."""
-
-    def units(one: Mechanism, n_answered: int) -> int:
-        cost = worst_case_cost(one, n_queries=1, n_answered=n_answered, orders=[order]).epsilons[0]
-        return math.ceil(math.ldexp(float(cost) * (1 + 2.0**-50), UNIT_BITS))
-
-    match mechanism:
-        case ConfidentGNMax(sigma_vote=sigma_vote):
-            return units(mechanism, 0), units(GNMax(sigma=sigma_vote), 1)
-        case _:
-            return 0, units(mechanism, 1)
+    check, answer = (
+        math.ceil(math.ldexp(float(curve.epsilons[0]) * (1 + 2.0**-50), UNIT_BITS))
+        for curve in unit_costs(mechanism, orders=[order])
+    )
+    return check, answer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from terrine.accounting.costs import cost, worst_case_cost
-from terrine.accounting.curves import ORDERS, epsilons_at, guarantee
+from terrine.accounting.costs import cost, unit_costs
+from terrine.accounting.curves import ORDERS, guarantee
 from terrine.budgets import mechanism_to_json
 from terrine.build import Task
 from terrine.config import RunConfig, Settings, write_config
@@ -135,26 +135,14 @@ def spending(answers: Answers, *, delta: float) -> dict[str, list[Any]]:
     asked = answers.outcomes != Outcome.UNASKED
     answered = np.concatenate(([0], np.cumsum(answers.outcomes[asked] == Outcome.TEACHERS)))
     at = np.unique(np.linspace(0, len(answered) - 1, min(_POINTS, len(answered))).astype(int))
-    check, vote = _unit_costs(answers)
-    epsilons = [0.0]
-    for n in at[1:]:
-        rdp = n * check + answered[n] * vote
-        epsilons.append(float(epsilons_at(ORDERS, rdp, delta=delta, conversion="tight").min()))
+    check, vote = unit_costs(answers.mechanism)
+    epsilons = [0.0, *((check * int(n) + vote * int(answered[n])).epsilon(delta=delta) for n in at[1:])]
     return {"queries": at.tolist(), "epsilon": epsilons, "answered": answered[at].tolist()}
 
 
-def _unit_costs(answers: Answers) -> tuple[Any, Any]:
-    """Rényi cost of a check and of an answer, at every order."""
-    if mechanism_to_json(answers.mechanism)["kind"] in ("gnmax", "lnmax"):
-        return 0 * ORDERS, worst_case_cost(answers.mechanism, n_queries=1).epsilons
-    check = worst_case_cost(answers.mechanism, n_queries=1, n_answered=0).epsilons
-    return check, worst_case_cost(answers.mechanism, n_queries=1, n_answered=1).epsilons - check
-
-
 def _per_query(answers: Answers, *, order: float) -> dict[str, float]:
-    check, vote = _unit_costs(answers)
-    at = int(np.argmin(np.abs(ORDERS - order)))
-    return {"check": float(check[at]), "answer": float(vote[at])}
+    check, vote = unit_costs(answers.mechanism, orders=[order])
+    return {"check": float(check.epsilons[0]), "answer": float(vote.epsilons[0])}
 
 
 def _versions() -> dict[str, str]:

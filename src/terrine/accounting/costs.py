@@ -97,6 +97,15 @@ def worst_case_cost(
     raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
 
 
+def unit_costs(mechanism: Mechanism, *, orders: ArrayLike = ORDERS) -> tuple[RdpCurve, RdpCurve]:
+    """What one check and one answer cost by worst case; without a check it costs nothing. Public."""
+    if isinstance(mechanism, ConfidentGNMax):
+        check = worst_case_cost(mechanism, n_queries=1, n_answered=0, orders=orders)
+        return check, worst_case_cost(GNMax(sigma=mechanism.sigma_vote), n_queries=1, orders=orders)
+    answer = worst_case_cost(mechanism, n_queries=1, orders=orders)
+    return answer * 0, answer
+
+
 def cost(
     mechanism: Mechanism,
     votes: Votes,

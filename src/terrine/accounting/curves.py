@@ -64,6 +64,14 @@ class RdpCurve:
 
     __rmul__ = __mul__
 
+    def epsilon(self, *, delta: float, conversion: Conversion = "tight") -> float:
+        """The smallest over the orders, to compare and to plot; `guarantee` is what may be claimed."""
+        return float(epsilons_at(self.orders, self.epsilons, delta=delta, conversion=conversion).min())
+
+    def renamed(self, basis: str) -> RdpCurve:
+        """The same numbers, resting on ``basis``."""
+        return RdpCurve(self.orders, self.epsilons, basis)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
@@ -165,6 +173,14 @@ def epsilons_at(
     else:
         epsilons = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     return np.maximum(epsilons, 0.0)
+
+
+def delta_cost(*, order: float, delta: float) -> float:
+    """What ``delta`` takes of epsilon at this order, before anything is spent: the tight conversion of 0.
+
+    [CKS20, Prop. 12]
+    """
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def _convert(

@@ -21,7 +21,7 @@ from scipy.special import log_ndtr, ndtr
 from terrine import _validate
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import cost, worst_case_cost
-from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, epsilons_at, guarantee
+from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax
@@ -295,7 +295,7 @@ class _Candidates:
         units = self._worst_units() if self.sample.accountant == "worst-case" else self._exact_units()
         most = np.zeros_like(self.threshold)
         for order, unit in units:
-            spent = epsilons_at(np.array([order]), np.zeros(1), delta=delta, conversion="tight")[0]
+            spent = max(delta_cost(order=float(order), delta=delta), 0.0)
             if spent < epsilon:
                 most = np.maximum(most, (epsilon - spent) / unit)
         return most if max_queries is None else np.minimum(most, max_queries)

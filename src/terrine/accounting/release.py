@@ -7,7 +7,6 @@ for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from terrine import _validate
 from terrine.accounting.balls import Array
-from terrine.accounting.costs import worst_case_cost
-from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, epsilons_at, guarantee
+from terrine.accounting.costs import unit_costs, worst_case_cost
+from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.gaps import gap_costs, gaps_of
 from terrine.accounting.ramp import MOST, ONE, chances, distance, whole_costs
 from terrine.accounting.sanitizer import Method, Sanitizer, delta_shares, rule_of_thumb_order
@@ -94,9 +93,9 @@ def sanitize(
     n_answered = len(votes) if answers is None else answers.n_answered
     at = np.array([sanitizer.order])
     checks = _checks(mechanism, n_queries=len(votes), orders=at)
-    on_these_votes = epsilons_at(at, checks + bound + sanitizer.rdp(at), delta=delta_answers, conversion="tight")
+    on_these_votes = checks + RdpCurve(at, np.array([bound])) + RdpCurve(at, sanitizer.rdp(at))
     labels = worst_case_cost(mechanism, n_queries=len(votes))
-    total = guarantee(RdpCurve(labels.orders, labels.epsilons + sanitizer.rdp(labels.orders)), delta=delta)
+    total = guarantee(labels + RdpCurve(labels.orders, sanitizer.rdp(labels.orders)), delta=delta)
     secure = as_noise(rng).secure and (answers is None or answers.secure)
     return Sanitized(
         epsilon=total.epsilon,
@@ -108,7 +107,7 @@ def sanitize(
             f"on_these_votes holds after the fact, for {n_answered} answers, except with chance {delta_release:g}.",
             *(() if secure else (INSECURE,)),
         ),
-        on_these_votes=float(on_these_votes[0]),
+        on_these_votes=on_these_votes.epsilon(delta=delta_answers),
         delta_release=delta_release,
     )
 
@@ -281,7 +280,7 @@ def tested_guarantee(
 def overhead(mechanism: GNMax | ConfidentGNMax, *, n_queries: int, order: float, delta: float) -> float:
     """Epsilon of a tested release before test and answers: delta's share, and the checks by worst case."""
     checks = _checks(mechanism, n_queries=n_queries, orders=_validate.orders(_validate.number("order", order)))
-    return float(checks[0] + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1))
+    return float(checks.epsilons[0]) + delta_cost(order=order, delta=delta)
 
 
 def publishable_guarantee(
@@ -309,9 +308,7 @@ def publishable_guarantee(
     curve = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers, orders=orders, bound=bound)
     answers = "" if n_answers is None else f" and {n_answers} answers"
     what = f"{curve.basis}, for at most {n_queries} queries{answers} fixed beforehand: it does not depend on the votes"
-    return guarantee(
-        RdpCurve(curve.orders, curve.epsilons, what), delta=delta, conversion=conversion, n_records=n_records
-    )
+    return guarantee(curve.renamed(what), delta=delta, conversion=conversion, n_records=n_records)
 
 
 def _check_mechanism(mechanism: Mechanism) -> GNMax | ConfidentGNMax:
@@ -322,11 +319,9 @@ def _check_mechanism(mechanism: Mechanism) -> GNMax | ConfidentGNMax:
     return mechanism
 
 
-def _checks(mechanism: GNMax | ConfidentGNMax, *, n_queries: int, orders: Array) -> Array:
-    """Rényi cost of the checks alone, by worst case."""
-    if isinstance(mechanism, GNMax):
-        return np.zeros(orders.size)
-    return worst_case_cost(mechanism, n_queries=n_queries, n_answered=0, orders=orders).epsilons
+def _checks(mechanism: GNMax | ConfidentGNMax, *, n_queries: int, orders: Array) -> RdpCurve:
+    """The checks alone, by worst case."""
+    return unit_costs(mechanism, orders=orders)[0] * n_queries
 
 
 def _answered(mechanism: GNMax | ConfidentGNMax, votes: Votes, answers: Answers | None) -> tuple[float, Votes | None]:

@@ -323,7 +323,7 @@ class Ledger:
         for text, queries, answers in sums:
             mechanism = mechanism_from_json(json.loads(text))
             cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
-            curve = curve + RdpCurve(orders, cost.epsilons, curve.basis)
+            curve = curve + cost.renamed(curve.basis)
         return curve
 
     def remaining(self) -> dict[str, float]:

@@ -49,14 +49,14 @@ def test_pixels_and_features_as_tensors():
 def test_losses_are_what_they_are_called():
     p, q = torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([[0.5, 0.25, 0.25]])
     told = 0.7 * (1 - 0.1) + 0.3 * 0.05  # the answer is right, or one of two wrong ones
-    assert float(nets.told(p.log(), torch.tensor([0]), 0.1)) == pytest.approx(-math.log(told))
-    assert float(nets.told(p.log(), torch.tensor([0]), 0.0)) == pytest.approx(-math.log(0.7))
+    assert float(nets.cross_entropy(p.log(), torch.tensor([0]), 0.1)) == pytest.approx(-math.log(told))
+    assert float(nets.cross_entropy(p.log(), torch.tensor([0]), 0.0)) == pytest.approx(-math.log(0.7))
     divergence = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.25) + 0.1 * math.log(0.1 / 0.25)
-    assert float(nets.apart(p.log(), q.log())) == pytest.approx(divergence)
+    assert float(nets.kl_divergence(p.log(), q.log())) == pytest.approx(divergence)
     entropy = -sum(v * math.log(v) for v in (0.7, 0.2, 0.1))
-    assert float(nets.unsure(p.log())) == pytest.approx(entropy)
+    assert float(nets.entropy(p.log())) == pytest.approx(entropy)
     surest = torch.tensor([[0.0, -200.0, -200.0]]).log_softmax(1)
-    assert torch.isfinite(nets.told(surest, torch.tensor([1]), 0.0))
+    assert torch.isfinite(nets.cross_entropy(surest, torch.tensor([1]), 0.0))
 
 
 def test_a_class_that_is_predicted_too_often_is_pushed_down():
@@ -105,9 +105,10 @@ def test_an_adversarial_step_has_its_size_and_does_more_harm_than_a_random_one()
     worst = nets.adversarial(net, x, log_p, 0.3)
     torch.testing.assert_close((worst - x).square().mean(1).sqrt(), torch.full((50,), 0.3))
     with torch.no_grad():
-        harm = float(nets.apart(log_p, net(worst).log_softmax(1)))
+        harm = float(nets.kl_divergence(log_p, net(worst).log_softmax(1)))
         random = [
-            float(nets.apart(log_p, net(x + _of_size(torch.randn_like(x), 0.3)).log_softmax(1))) for _ in range(20)
+            float(nets.kl_divergence(log_p, net(x + _of_size(torch.randn_like(x), 0.3)).log_softmax(1)))
+            for _ in range(20)
         ]
     assert harm > 2 * max(random)
     assert (_of_size(torch.zeros(1, 3), 3.0) == 0).all()

@@ -1,14 +1,13 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
 from terrine.students.common import MissingClassWarning
+from terrine.students.consistency import MatchStudent, VATStudent
 from terrine.students.fitted import FittedNet
 from terrine.students.fitting import FittedStudent, Student, fit_student, load_student
 from terrine.students.gan import GANStudent
-from terrine.students.match import MatchStudent
 from terrine.students.nets import Distortion
 from terrine.students.on_features import FeatureStudent, FittedOnFeatures
 from terrine.students.supervised import FittedEstimator, SupervisedStudent
-from terrine.students.vat import VATStudent
 
 __all__ = [
     "Distortion",

@@ -13,14 +13,13 @@ from terrine.errors import DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import fitted, on_features, supervised
 from terrine.students.common import lessons, read_student
+from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.doubt import Train
 from terrine.students.fitted import FittedNet, fit_net
 from terrine.students.gan import GANStudent, train_gan
-from terrine.students.match import MatchStudent, train_match
 from terrine.students.nets import Progress
 from terrine.students.on_features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
-from terrine.students.vat import VATStudent, train_vat
 
 Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
@@ -60,10 +59,8 @@ def fit_student(
             if progress is not None:
                 progress(1.0)
             return result
-        case VATStudent():
-            train = train_vat
-        case MatchStudent():
-            train = train_match
+        case VATStudent() | MatchStudent():
+            train = train_consistency
         case GANStudent():
             if not given.of_images:
                 raise DataError(

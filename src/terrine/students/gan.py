@@ -99,12 +99,12 @@ def train_gan(
         judged = softplus(-realness[batch : batch + public_batch]) + softplus(realness[-public_batch:])
         again = scores[-2 * public_batch : -public_batch].log_softmax(1)  # the same look where there is one only
         loss = (
-            trust * nets.told(scores[:batch].log_softmax(1), labels[some], settings.wrong)
+            trust * nets.cross_entropy(scores[:batch].log_softmax(1), labels[some], settings.wrong)
             + settings.realness * judged.mean()
             + rise
             * (
-                settings.consistency * nets.apart(free.detach(), again)
-                + settings.entropy * nets.unsure(free)
+                settings.consistency * nets.kl_divergence(free.detach(), again)
+                + settings.entropy * nets.entropy(free)
                 + settings.balance * nets.unbalanced(free, running, shares)
             )
         )

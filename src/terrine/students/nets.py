@@ -214,7 +214,7 @@ def distort(x: Any, by: Distortion) -> Any:
 # Losses, of natural logs of probabilities (n, n_classes)
 
 
-def told(log_p: Any, labels: Any, wrong: float) -> Any:
+def cross_entropy(log_p: Any, labels: Any, wrong: float) -> Any:
     """How unlikely the answers are, if a share ``wrong`` of them is any other class than the true one."""
     own = log_p.gather(1, labels[:, None])
     if wrong == 0:
@@ -223,12 +223,12 @@ def told(log_p: Any, labels: Any, wrong: float) -> Any:
     return -(own.exp() * (1 - wrong - other) + other).log().mean()
 
 
-def apart(log_p: Any, log_q: Any) -> Any:
+def kl_divergence(log_p: Any, log_q: Any) -> Any:
     """How far a prediction is from another: the mean divergence KL(p, q)."""
     return (log_p.exp() * (log_p - log_q)).sum(1).mean()
 
 
-def unsure(log_p: Any) -> Any:
+def entropy(log_p: Any) -> Any:
     """The mean entropy of predictions."""
     return -(log_p.exp() * log_p).sum(1).mean()
 
@@ -253,7 +253,7 @@ def adversarial(net: Any, x: Any, log_p: Any, radius: float) -> Any:
     """
     torch = torch_or_say()
     probe = _of_size(torch.randn_like(x), PROBE).requires_grad_()
-    (steepest,) = torch.autograd.grad(apart(log_p, net(x + probe).log_softmax(1)), probe)
+    (steepest,) = torch.autograd.grad(kl_divergence(log_p, net(x + probe).log_softmax(1)), probe)
     return x + _of_size(steepest, radius)
 
 

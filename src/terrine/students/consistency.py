@@ -1,7 +1,9 @@
-"""Consistency: what a net sees in a public row, it must see in the row distorted, at random and against it.
+"""Students that are consistent: what a net sees in a public row, it must see in a changed view of that row.
 
-UDA (Xie et al., 2020) and virtual adversarial training in one, made to bear wrong answers: those that nets trained
-without them contradict are left out, and the rest fade.
+`VATStudent`: the row moved a small step in the direction in which the prediction changes most (virtual adversarial
+training, Miyato et al., TPAMI 2019, with its entropy term; the paper's student for many classes). `MatchStudent`: also
+the row strongly distorted at random (UDA, Xie et al., 2020), and answers that nets trained without them contradict are
+left out.
 """
 
 from __future__ import annotations
@@ -10,10 +12,50 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from terrine import _validate
 from terrine.students import nets
 from terrine.students.nets import Distortion, NetSettings, Progress, torch_or_say
 
 _STRONG = Distortion(rotate=20, zoom=0.2, shear=0.2, shift=3, erase=0.3, jitter=0.1)
+_SMALL: dict[str, Any] = {
+    "channels": (16, 32, 64),
+    "batch": 32,
+    "public_batch": 64,
+    "learning_rate": 5e-3,
+    "averaging": 0.98,
+    "steps": 700,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VATStudent(NetSettings):
+    """A net that also learns from the rows without an answer, by virtual adversarial training.
+
+    Attributes:
+        radius: of the adversarial step: its root mean square, where a pixel's range, or a feature's deviation, is 1.
+        smoothness, entropy, balance: weights of the three terms on all public rows: predictions do not change within
+            the radius, are sure, and the classes have the shares that they have among the answers.
+        rise: share of the training over which these weights rise to their full size.
+
+    The other settings are those of `NetSettings`.
+    """
+
+    radius: float = 0.107
+    smoothness: float = 1.0
+    entropy: float = 1.0
+    balance: float = 1.0
+    rise: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.positive("radius", self.radius)
+        for name in ("smoothness", "entropy", "balance", "rise"):
+            nets.at_least_0(self, name)
+
+    @classmethod
+    def small(cls, **settings: Any) -> VATStudent:
+        """About a minute on two cores for a few thousand 28 x 28 images; ``settings`` change single ones."""
+        return cls(**{**_SMALL, **settings})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +89,11 @@ class MatchStudent(NetSettings):
     @classmethod
     def small(cls, **settings: Any) -> MatchStudent:
         """About a minute on two cores for a few thousand 28 x 28 images; ``settings`` change single ones."""
-        few = {"channels": (16, 32, 64), "batch": 32, "public_batch": 64, "learning_rate": 5e-3, "averaging": 0.98}
-        return cls(**{**few, "steps": 700, "folds": 0, "radius": 0.0, **settings})
+        return cls(**{**_SMALL, "folds": 0, "radius": 0.0, **settings})
 
 
-def train_match(
-    settings: MatchStudent,
+def train_consistency(
+    settings: VATStudent | MatchStudent,
     x: Any,
     answered: Any,
     labels: Any,
@@ -63,6 +104,10 @@ def train_match(
 ) -> Any:
     """A net trained on rows ``x``, of which ``answered`` have ``labels``."""
     torch = torch_or_say()
+    if isinstance(settings, MatchStudent):
+        strong, weight = settings.strong, settings.consistency
+    else:
+        strong, weight = None, settings.smoothness
     net = fresh()
     average, adam = nets.averaged(net), nets.optimiser(net, weight_decay=settings.weight_decay)
     shares = nets.class_shares(labels, net[-1].out_features)
@@ -78,18 +123,20 @@ def train_match(
     def step() -> None:
         some = torch.randint(len(answered), (batch,), device=device)
         public = x[torch.randint(len(x), (public_batch,), device=device)]
-        first = nets.distort(torch.cat((x[answered[some]], public)), settings.view)
-        second = nets.distort(public, settings.strong)
+        seen = nets.distort(torch.cat((x[answered[some]], public)), settings.view)
+        plain = seen[batch:]
+        if strong is not None:
+            seen = torch.cat((seen, nets.distort(public, strong)))
         adam.zero_grad(set_to_none=True)
-        log_p = net(torch.cat((first, second))).log_softmax(1)
+        log_p = net(seen).log_softmax(1)
         free = log_p[batch : batch + public_batch]
-        apart = nets.apart(free.detach(), log_p[batch + public_batch :])
+        target = free.detach()
+        views = [] if strong is None else [log_p[batch + public_batch :]]
         if settings.radius > 0:
-            worst = nets.adversarial(net, first[batch:], free.detach(), settings.radius)
-            apart = apart + nets.apart(free.detach(), net(worst).log_softmax(1))
-        loss = trust * nets.told(log_p[:batch], labels[some], settings.wrong) + rise * (
-            settings.consistency * apart
-            + settings.entropy * nets.unsure(free)
+            views.append(net(nets.adversarial(net, plain, target, settings.radius)).log_softmax(1))
+        loss = trust * nets.cross_entropy(log_p[:batch], labels[some], settings.wrong) + rise * (
+            weight * sum(nets.kl_divergence(target, view) for view in views)
+            + settings.entropy * nets.entropy(free)
             + settings.balance * nets.unbalanced(free, running, shares)
         )
         loss.backward()

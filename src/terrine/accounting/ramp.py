@@ -56,8 +56,8 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
     if budget < (least := least_budget(order=order, first=first)):
         raise InputError(
-            f"Expected a budget for test and answers of at least {least:.3g} nats, which the chance of a wrong release, "
-            f"{first:g}, costs when one teacher moves, got {budget:.3g}; use a smaller delta_release or a larger target."
+            f"Expected a budget for test and answers of at least {least:.3g} nats, the cost of a {first:g} chance to "
+            f"pass wrongly, got {budget:.3g}; use a smaller delta_release or a larger target."
         )
     table = [min(int(first * ONE), int(LIKELY * ONE))]  # rounded down: delta pays for it
     if table[0] < 1:

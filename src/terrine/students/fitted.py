@@ -97,7 +97,7 @@ def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, p
     if not given.of_images and given.rows.ndim != 2:
         raise DataError(
             f"Expected uint8 images (n, height, width[, channels]) or rows of features (n, d), "
-            f"got shape {given.rows.shape}, dtype {given.rows.dtype}."
+            f"got rows of shape {given.rows.shape[1:]}, dtype {given.rows.dtype}."
         )
     least = 2 ** len(settings.channels)
     if given.of_images and min(given.row_shape[:2]) < least:

@@ -142,7 +142,7 @@ def test_fits_with_one_ledger_share_one_budget(tmp_path):
     [
         ({"delta": None}, "Expected delta, got none"),
         ({"classes": None}, "Expected classes"),
-        ({"classes": ["ash", "birch"]}, "Expected labels among classes, got another in row"),
+        ({"classes": ["ash", "birch"]}, "Expected labels among classes, got something else in row"),
         ({"classes": ["ash", "ash", "birch"]}, "different labels"),
         ({"mechanism": None}, "either mechanism, or epsilon"),
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),

@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "sensitive"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "partition", "executors", "features", "teachers"}
@@ -25,6 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "_validate": {"errors"},
     "_files": {"errors"},
+    "_blocks": set(),
     "sensitive": {"errors"},
     "noise": GROUND,
     "votes": GROUND,

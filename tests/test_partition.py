@@ -34,7 +34,8 @@ from terrine.partition import (
 from terrine.sensitive import Sensitive
 
 KEY = bytes(range(32))
-NAMES = ["ada", "grace", "édith", "李", "", "0", "1", "ada "]
+TEXT = st.characters(codec="utf-8", exclude_categories=("Zs", "Zl", "Zp", "Cc"))
+NAMES = ["ada", "grace", "édith", "李", "0", "1", "ada "]
 
 
 def data(unit=None, n_rows=None, X=None) -> SimpleNamespace:
@@ -51,7 +52,7 @@ def teachers(unit, *, n_teachers=10, method="hashed", key=KEY, n_rows=None):
 # The same anywhere and for ever: these were computed once; a change of them changes every stored run.
 GOLDEN = {
     "numbers": (lambda: np.array([0, 1, 2, 3, -1, 2**40, 17, 1000]), [674, 772, 549, 754, 177, 400, 225, 698]),
-    "text": (lambda: np.array(NAMES), [794, 154, 503, 901, 845, 241, 926, 412]),
+    "text": (lambda: np.array(NAMES), [794, 154, 503, 901, 241, 926, 412]),
 }
 
 
@@ -123,7 +124,10 @@ def test_hashed_isolation_adding_removing_or_changing_a_unit_moves_no_other(ids,
     assert teacher_of([*ids, victim]) == before
 
 
-@given(ids=st.lists(st.text(max_size=3), min_size=1, max_size=80), method=st.sampled_from(["hashed", "balanced"]))
+@given(
+    ids=st.lists(st.text(TEXT, min_size=1, max_size=3), min_size=1, max_size=80),
+    method=st.sampled_from(["hashed", "balanced"]),
+)
 def test_a_units_rows_all_go_to_one_teacher(ids, method):
     ids = np.array(ids, dtype=object)
     shares = partition(data(ids), n_teachers=4, method=method, key=KEY, min_units=0)
@@ -224,10 +228,10 @@ def test_keys():
     [
         (np.array([1.0, 2.0]), "whole numbers or text, got dtype float64"),
         (np.array([True, False]), "whole numbers or text, got dtype bool"),
-        (np.array([b"a", b"b"]), "whole numbers or text"),
-        (np.array(["a", None], dtype=object), "mixture, or a missing id"),
-        (np.array(["a", 1], dtype=object), "mixture"),
-        (np.array([1, True], dtype=object), "mixture"),
+        (np.array([b"a", b"b"]), "whole numbers or text, got dtype .S1"),
+        (np.array(["a", None], dtype=object), "got neither in row 1; write all ids as text"),
+        (np.array(["a", 1], dtype=object), "got a whole number in row 1 after text; write"),
+        (np.array([1, True], dtype=object), "got neither in row 1"),
         (np.array([1, 2**70], dtype=object), "below 2\\^63"),
         (np.array([1, 2, 3]), "one unit id for each row"),
         (np.array([[1], [2]]), "one unit id for each row"),

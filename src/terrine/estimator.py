@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names,
     check_array,
-    check_consistent_length,
     check_is_fitted,
     column_or_1d,
 )
@@ -136,15 +136,16 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             missing = "delta" if self.delta is None else "classes, all labels there can be"
             raise InputError(f"Expected {missing}, got none.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
-        names, self.classes_ = _class_names(self.classes)
         _check_feature_names(self, X, reset=True)
         rows = _private_rows(X)
+        names, self.classes_ = _class_names(self.classes)
         public = _rows("X_public", X_public)
         self.n_features_in_ = int(rows.shape[1])
         if public.shape[1:] != rows.shape[1:]:
             raise InputError(f"Expected X_public with the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
         labels = _indices(y, self.classes_)
-        check_consistent_length(rows, labels)
+        if len(labels) != len(rows):
+            raise InputError("Expected one label for each row of X, got a different number of labels.")
         data = PrivateData(rows, labels, unit=unit)
         mechanism, n_queries, n_answers = self._planned(len(names), len(public))
         shares = partition(
@@ -229,9 +230,11 @@ def _rows(name: str, X: ArrayLike) -> NDArray[Any]:
 def _private_rows(X: ArrayLike) -> NDArray[Any]:
     """As `_rows`, but which row is wrong is said, what it holds is not."""
     try:
-        return _rows("X", X)
+        rows = _rows("X", X)
+        # One fraction makes floats of all numbers in a list or a frame: so they are floats always
+        return rows if isinstance(X, np.ndarray) or rows.dtype.kind not in "biu" else rows.astype(np.float64)
     except ValueError as error:
-        told = str(error).partition("\n")[0].rstrip(":")
+        told = re.sub(r"shape=\(\d+", "shape=(", str(error).partition("\n")[0].rstrip(":"))  # not how many rows
     if not told.startswith(_QUOTES_NOTHING):
         told = f"Expected X as rows of numbers, all of one length, got something else{_first_not_numbers(X)}."
     raise InputError(told)
@@ -247,21 +250,46 @@ def _first_not_numbers(X: ArrayLike) -> str:
 
 
 def _class_names(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
-    values = np.asarray(list(classes))
-    if values.ndim != 1 or len(values) < 2 or len(np.unique(values)) != len(values):
-        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(values)}.")
+    given = list(classes)
+    kinds = {_kind(value) for value in given}
+    if len(given) < 2 or len(set(map(str, given))) != len(given):
+        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(given)}.")
+    if len(kinds) > 1 or "" in kinds:
+        raise InputError("Expected classes that are all text, all numbers or all True and False, got a mixture.")
+    values = np.asarray(given)
     return tuple(str(value) for value in values.tolist()), values
+
+
+def _kind(value: Any) -> str:
+    """What a label is: text, a number, a truth value; "" for anything else."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (bool, np.bool_)):
+        return "truth value"
+    return "number" if isinstance(value, (int, float, np.integer, np.floating)) else ""
 
 
 def _indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Class indices of private labels; which row is wrong is said, what it holds is not."""
     if y is None:
         raise InputError("Expected labels: PATEClassifier requires y to be passed, but the target y is None.")
-    labels = column_or_1d(y, warn=True)
+    given: Any = y if isinstance(y, Iterable) else np.asarray(y)
+    dtype = getattr(given, "dtype", None)
+    if not (isinstance(dtype, np.dtype) and dtype.kind != "O") and getattr(given, "ndim", 1) == 1:
+        kind = _kind(classes.tolist()[0])  # looked at before numpy makes one type of several
+        for row, value in enumerate(given):
+            if not isinstance(value, (list, tuple, np.ndarray)) and _kind(value) != kind:
+                raise InputError(f"Expected labels among classes, got something else in row {row}.")
+    try:
+        labels = column_or_1d(given, warn=True)
+    except ValueError:
+        labels = None
+    if labels is None:
+        raise InputError("Expected y as one label per row, got a table of several columns.")
     check_classification_targets(labels)
     found = np.full(len(labels), -1, dtype=np.int64)
     for k, value in enumerate(classes.tolist()):
         found[labels == value] = k
     if (found < 0).any():
-        raise InputError(f"Expected labels among classes, got another in row {int(np.argmin(found))}.")
+        raise InputError(f"Expected labels among classes, got something else in row {int(np.argmin(found))}.")
     return found

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import sync_folder, write_atomically
+from terrine.datasets.units import unit_ids
 from terrine.errors import InputError, SecretError
 from terrine.sensitive import Sensitive
 
@@ -62,8 +63,8 @@ def partition(
     """Give every unit, with all its rows, to one teacher.
 
     Args:
-        data: has ``X``, ``y`` and ``unit``: None, or (n_rows,) whole numbers or text, compared exactly. Without
-            units every row is one.
+        data: has ``X``, ``y`` and ``unit``: None, or (n_rows,) all whole numbers or all text, compared exactly.
+            Without units every row is one.
         n_teachers: public; every one of them votes, whatever its share.
         method: "hashed": a unit's teacher depends on its id and the key alone. "balanced": units in the order of
             their hashes are dealt out in turn, so that shares differ by at most one unit.
@@ -87,7 +88,7 @@ def partition(
     n_rows = len(data.y)
     unit = getattr(data, "unit", None)
     if unit is None:
-        names: list[Any] | NDArray[Any] = np.arange(n_rows)
+        names: NDArray[Any] = np.arange(n_rows)
         inverse, tag, replaced = None, b"r", ROW_REPLACED
     else:
         names, inverse, tag = _distinct(unit, n_rows)
@@ -131,7 +132,7 @@ class Partition:
         if relation not in RELATIONS or (method == "balanced" and relation == UNIT_ANY):
             raise InputError(f"Expected a relation that {method} shares have, got {str(relation)[:80]!r}.")
         if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise InputError(f"Expected assignment as (n_rows,) whole numbers, got {given.dtype} of {given.shape}.")
+            raise InputError(f"Expected assignment as (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
         if given.size and not (given.min() >= 0 and given.max() < n_teachers):
             raise InputError(f"Expected teacher ids from 0 to {n_teachers - 1}, got another.")
         stored = given.astype(np.int32)
@@ -237,30 +238,14 @@ def _check_teacher(teacher: int, n_teachers: int) -> None:
         raise InputError(f"Expected a teacher from 0 to {n_teachers - 1}, got teacher={teacher}.")
 
 
-def _distinct(unit: ArrayLike, n_rows: int) -> tuple[list[str] | NDArray[Any], NDArray[np.int64], bytes]:
+def _distinct(unit: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray[np.int64], bytes]:
     """Distinct ids, each row's place among them, and the tag of their type."""
-    ids = np.asarray(unit)
-    if ids.shape != (n_rows,):
-        raise InputError("Expected one unit id for each row, got another number of them.")
-    if ids.dtype.kind in "iuU":
-        names, inverse = np.unique(ids, return_inverse=True)
-        return names, inverse, b"s" if ids.dtype.kind == "U" else b"i"
-    if ids.dtype.kind not in "OT":
-        raise InputError(f"Expected unit ids as whole numbers or text, got dtype {ids.dtype}.")
-    kinds = set(map(type, ids))
-    if kinds <= {str, np.str_}:
-        places: dict[str, int] = {}
-        inverse = np.fromiter((places.setdefault(name, len(places)) for name in ids), dtype=np.int64, count=n_rows)
-        return list(places), inverse, b"s"
-    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
-        try:
-            return _distinct(ids.astype(np.int64), n_rows)
-        except OverflowError:
-            raise InputError("Expected unit ids below 2^63, got a larger one; write such ids as text.") from None
-    raise InputError("Expected unit ids as all whole numbers or all text, got a mixture, or a missing id.")
+    ids = unit_ids(unit, n_rows=n_rows)
+    names, inverse = np.unique(ids, return_inverse=True)
+    return names, inverse, b"s" if ids.dtype.kind == "U" else b"i"
 
 
-def _hashes(names: list[Any] | NDArray[Any], *, tag: bytes, key: bytes) -> NDArray[np.uint64]:
+def _hashes(names: NDArray[Any], *, tag: bytes, key: bytes) -> NDArray[np.uint64]:
     """Keyed hashes of ids: of decimal digits or UTF-8, whatever the width, byte order or machine."""
     base = hashlib.blake2b(tag, digest_size=8, key=key, person=_PERSON)
     found = np.empty(len(names), dtype=np.uint64)
@@ -272,7 +257,7 @@ def _hashes(names: list[Any] | NDArray[Any], *, tag: bytes, key: bytes) -> NDArr
 
     for start in range(0, len(names), _HASHES_AT_ONCE):
         some = names[start : start + _HASHES_AT_ONCE]
-        plain = some.tolist() if isinstance(some, np.ndarray) else some
+        plain = some.tolist()
         found[start : start + len(plain)] = np.frombuffer(b"".join(map(digest, plain)), dtype="<u8")
     return found
 

@@ -145,7 +145,10 @@ def test_what_does_not_fit_is_refused_in_one_line():
         (lambda: fit_teachers(DATA, shares, LINEAR, classes="abcd", seed=0), "list of names"),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=-1), "seed"),
         (lambda: fit_teachers(DATA.X, shares, LINEAR, classes=CLASSES, seed=0), "PrivateData or Shares, got ndarray"),
-        (lambda: fit_teachers(DATA.take(range(9)), shares, LINEAR, classes=CLASSES, seed=0), "these 9 rows"),
+        (
+            lambda: fit_teachers(DATA.take(range(9)), shares, LINEAR, classes=CLASSES, seed=0),
+            "partition of these rows, got one of a different",
+        ),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=range(40_000), seed=0), "at most 32767 classes"),
         (lambda: taught.vote(X.reshape(50, 64)), r"rows of shape \(8, 8\), as the teachers', got \(64,\)"),
         (lambda: taught.vote(X[:0]), "at least one row"),

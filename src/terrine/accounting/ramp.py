@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine import _validate
 from terrine.accounting.balls import Array
 from terrine.errors import InputError
 
@@ -18,6 +19,7 @@ ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was c
 LIKELY = 0.999  # no chance is above it
 UNIT = 2**32  # costs are rounded up to whole multiples of 1/UNIT nats, so that sums of them are exact
 MOST = 2.0**30  # nats: what costs more counts as that, which is above any cap
+LONGEST = 2**17  # chances in a table: seconds of work; the last one holds for all that follow, so that fewer are sound
 
 
 @lru_cache(maxsize=1024)
@@ -29,7 +31,13 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
     [TERRINE, Thm. 13]
     """
+    budget, order = _validate.positive("budget", budget), float(_validate.orders(order)[0])
+    if not 0 <= _validate.number("cap", cap) < budget:
+        raise InputError(f"Expected a cap of at least 0 and below the budget, {budget:g} nats, got cap={cap:g}.")
+    _validate.between("first", first, 0.0, 1.0)
     limit = (order - 1) * budget * (1 - 1e-9) - 1e-12 * order  # room for the rounding of logarithms
+    if not math.isfinite(limit):
+        raise InputError(f"Expected order times budget to be a finite number, got order={order:g}, budget={budget:g}.")
     log, exp = math.log, math.exp
 
     def log_moment(p: int, q: int) -> float:
@@ -46,11 +54,16 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
             return -(order - 1) * log((ONE - p) / ONE) <= limit
         return log_moment(before, p) <= limit
 
+    if budget < (least := least_budget(order=order, first=first)):
+        raise InputError(
+            f"Expected a budget for test and answers of at least {least:.3g} nats, the cost of a {first:g} chance to "
+            f"pass wrongly, got {budget:.3g}; use a smaller delta_release or a larger target."
+        )
     table = [min(int(first * ONE), int(LIKELY * ONE))]  # rounded down: delta pays for it
     if table[0] < 1:
         raise InputError(f"Expected delta_release of at least {1 / ONE:.2g}, got {first:g}.")
     step = 1.0  # in log-odds
-    while table[-1] < int(LIKELY * ONE) and len(table) <= longest:
+    while table[-1] < int(LIKELY * ONE) and len(table) <= min(longest, LONGEST):
         before = table[-1]
 
         def raised(step: float, before: int = before) -> int:
@@ -62,11 +75,16 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
         while high - low > 1e-3 * high and high > 1e-9:
             middle = (low + high) / 2
             low, high = (middle, high) if allowed(raised(middle), before) else (low, middle)
-        if raised(low) <= before:
+        if low == 0 or raised(low) <= before:  # rounding alone may raise, by what nobody has checked
             break
         table.append(raised(low))
         step = 1.1 * low
     return tuple(table)
+
+
+def least_budget(*, order: float, first: float) -> float:
+    """In nats: the first chance may be the second too, and silence against it costs so much, with room for rounding."""
+    return (-math.log1p(-first) + 1e-12 * order / (order - 1)) / (1 - 1e-9)
 
 
 def whole_costs(costs: Array) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from terrine import _validate
 from terrine.accounting.balls import Array
 from terrine.accounting.gaps import STEP, gap_costs
 from terrine.accounting.planning import Plan, Sample
-from terrine.accounting.ramp import ONE, chances
+from terrine.accounting.ramp import ONE, chances, least_budget
 from terrine.accounting.release import overhead
 from terrine.accounting.sanitizer import delta_shares
 from terrine.errors import InputError
@@ -145,6 +145,8 @@ def _smallest_target(
         for share in _SHARES if fine else _SHARES[:1]:
 
             def passes(budget: float, order: float = order, sums: Array = sums, share: float = share) -> bool:
+                if budget < least_budget(order=order, first=delta_release):
+                    return False
                 away = int(np.interp(share * budget, sums, moved))
                 table = chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=away + 1)
                 return away > 0 and table[min(away, len(table) - 1)] >= pass_chance * ONE

@@ -8,23 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from terrine.errors import DataError
+from terrine.datasets.units import unit_ids
+from terrine.errors import DataError, InputError
 
 _CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False, slots=True)
 class PrivateData:
-    """Labelled rows that nobody may see. It prints its shape only; it can be pickled, for executors need that.
+    """Labelled rows that nobody may see. It prints the shape of a row only; it can be pickled, for executors need that.
 
     Args:
         X: rows on the first axis; an array or a numpy memmap, which is kept as it is and never copied into memory.
+            Lists and DataFrames become float64, whatever numbers they hold: one cell decides no other's type.
         y: (n_rows,) class indices, whole numbers from 0.
-        unit: (n_rows,) whom a row belongs to, whole numbers or strings; None where every row is its own.
+        unit: (n_rows,) whom a row belongs to, all whole numbers or all text; None where every row is its own.
+
+    How many rows there are is printed where a row is its own unit only: else a person may have any number of them.
 
     Examples:
         >>> PrivateData([[0.5], [1.5]], [0, 1], unit=["ann", "bob"])
-        <PrivateData: 2 rows of (1,) float64, with units; values are secret>
+        <PrivateData: rows of (1,) float64, with units; values and number are secret>
     """
 
     X: NDArray[Any]  # (n_rows, ...), read-only
@@ -32,10 +36,10 @@ class PrivateData:
     unit: NDArray[Any] | None  # (n_rows,) int64 or str, read-only
 
     def __init__(self, X: ArrayLike, y: ArrayLike, *, unit: ArrayLike | None = None) -> None:
-        rows = _rows("X", X)
+        rows = _rows("X", X if isinstance(X, np.ndarray) else _as_floats(X))
         object.__setattr__(self, "X", rows)
         object.__setattr__(self, "y", class_indices("y", y, n_rows=len(rows)))
-        object.__setattr__(self, "unit", None if unit is None else _units(unit, n_rows=len(rows)))
+        object.__setattr__(self, "unit", None if unit is None else unit_ids(unit, n_rows=len(rows)))
 
     def __len__(self) -> int:
         return len(self.X)
@@ -43,12 +47,16 @@ class PrivateData:
     def take(self, rows: ArrayLike) -> PrivateData:
         """Some of the rows, by their indices; these are copied into memory."""
         indices = np.asarray(rows)
+        if indices.dtype.kind not in "iu" or ((indices < -len(self)) | (indices >= len(self))).any():
+            raise InputError("Expected indices of rows, whole numbers below their number, got something else.")
         unit = None if self.unit is None else self.unit[indices]
         return PrivateData(np.asarray(self.X[indices]), self.y[indices], unit=unit)
 
     def __repr__(self) -> str:
-        units = "no units" if self.unit is None else "with units"
-        return f"<PrivateData: {len(self)} rows of {self.X.shape[1:]} {self.X.dtype}, {units}; values are secret>"
+        kind = f"of {self.X.shape[1:]} {self.X.dtype}"
+        if self.unit is None:
+            return f"<PrivateData: {len(self)} rows {kind}, no units; values are secret>"
+        return f"<PrivateData: rows {kind}, with units; values and number are secret>"
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False, slots=True)
@@ -97,7 +105,8 @@ class DataSet:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.private)} private, {len(self.public)} public, {len(self.test_y)} test rows"
+        private = f"{len(self.private)} private" if self.private.unit is None else "private"
+        sizes = f"{private}, {len(self.public)} public, {len(self.test_y)} test rows"
         shape = f"{self.private.X.shape[1:]} {self.private.X.dtype}"
         return f"<DataSet {self.name}: {sizes} of {shape}, {len(self.classes)} classes>"
 
@@ -117,7 +126,7 @@ def class_indices(name: str, values: ArrayLike, *, n_rows: int, n_classes: int |
     allowed = "whole numbers of at least 0" if n_classes is None else f"class indices from 0 to {n_classes - 1}"
     raw = np.asarray(values)
     if raw.shape != (n_rows,):
-        raise DataError(f"Expected {name} of shape ({n_rows},), one label per row, got {raw.shape}.")
+        raise DataError(f"Expected {name} to hold one label per row, got a different number of them, or a table.")
     if raw.dtype.kind not in "iuf":
         raise DataError(f"Expected {name} to be {allowed}, got dtype {raw.dtype}.")
     bad = ~((raw >= 0) & (raw < (2**31 if n_classes is None else n_classes)))
@@ -130,6 +139,15 @@ def class_indices(name: str, values: ArrayLike, *, n_rows: int, n_classes: int |
     return indices
 
 
+def _as_floats(values: ArrayLike) -> NDArray[Any]:
+    """Rows that are no array yet: whole numbers become floats, as they would beside one fraction."""
+    try:
+        rows = np.asarray(values)
+    except ValueError:
+        raise DataError("Expected X as a rectangular array, got rows of different lengths.") from None
+    return rows.astype(np.float64) if rows.dtype.kind in "biu" else rows
+
+
 def _rows(name: str, values: ArrayLike) -> NDArray[Any]:
     """A read-only view with rows on the first axis; nothing is copied that is an array already."""
     try:
@@ -137,9 +155,9 @@ def _rows(name: str, values: ArrayLike) -> NDArray[Any]:
     except ValueError:
         raise DataError(f"Expected {name} as a rectangular array, got rows of different lengths.") from None
     if rows.ndim < 2:
-        raise DataError(f"Expected {name} with rows on the first of at least 2 axes, got shape {rows.shape}.")
+        raise DataError(f"Expected {name} with rows on the first of at least 2 axes, got {rows.ndim}.")
     if rows.size == 0:
-        raise DataError(f"Expected at least one row and one feature of {name}, got shape {rows.shape}.")
+        raise DataError(f"Expected at least one row and one feature of {name}, got none.")
     if rows.dtype.kind not in "biuf":
         raise DataError(f"Expected {name} to be numbers, got dtype {rows.dtype}.")
     if rows.dtype.kind == "f":
@@ -152,32 +170,3 @@ def _rows(name: str, values: ArrayLike) -> NDArray[Any]:
     view = rows.view()
     view.setflags(write=False)
     return view
-
-
-def _units(values: ArrayLike, *, n_rows: int) -> NDArray[Any]:
-    raw = np.asarray(values)
-    if raw.shape != (n_rows,):
-        raise DataError(f"Expected unit of shape ({n_rows},), one per row, got {raw.shape}.")
-    if raw.dtype.kind == "O":
-        kinds = np.array([_unit_kind(value) for value in raw])
-        bad = kinds != ("int" if kinds[0] == "int" else "str")
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise DataError(f"Expected unit to be all whole numbers or all strings, got something else in row {row}.")
-        raw = raw.astype(np.int64 if kinds[0] == "int" else np.str_)
-    if raw.dtype.kind not in "iuU":
-        raise DataError(f"Expected unit to be whole numbers or strings, got dtype {raw.dtype}.")
-    if raw.dtype.kind == "u" and raw.max() > np.iinfo(np.int64).max:
-        raise DataError(f"Expected unit below 2^63, got a larger one in row {int(np.argmax(raw))}.")
-    if raw.dtype.kind == "U" and (raw == "").any():
-        raise DataError(f"Expected every row to have a unit, got an empty one in row {int(np.argmax(raw == ''))}.")
-    units = raw.astype(np.int64 if raw.dtype.kind in "iu" else raw.dtype)
-    units.setflags(write=False)
-    return units
-
-
-def _unit_kind(value: Any) -> str:
-    if isinstance(value, str):
-        return "str"
-    fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63
-    return "int" if fits else "other"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.datasets.data import PrivateData, PublicData, class_names
+from terrine.datasets.units import unit_ids
 from terrine.errors import DataError, MissingDependencyError
 
 Categories = Mapping[str, Sequence[str]]
@@ -37,8 +38,8 @@ def read_private(
             sub-folder per class.
         classes: the public list of class names. Labels are class indices in arrays, and names elsewhere.
         label: the label's column in .csv and .parquet.
-        unit: whom a row belongs to: a column in .csv and .parquet; for images a regular expression, whose first
-            group in a file's name is the person; arrays bring their own.
+        unit: whom a row belongs to: a column, in .csv always text, in .parquet of whole numbers or text; for images a
+            regular expression, whose first group in a file's name is the person; arrays bring their own.
         categories: public lists of values, by column; such a column becomes one column of 0 or 1 per value. All
             other columns must be numbers, and are left as they are.
         columns: the feature columns, in order; by default all but label and unit.
@@ -142,7 +143,7 @@ def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
 
 def _labels(cells: Iterable[Any], classes: tuple[str, ...], where: Callable[[int], str]) -> NDArray[np.int64]:
     index = {name: k for k, name in enumerate(classes)}
-    labels = np.array([index.get(str(cell), -1) for cell in cells], dtype=np.int64)
+    labels = np.array([-1 if cell is None else index.get(str(cell), -1) for cell in cells], dtype=np.int64)
     if (labels < 0).any():
         place = where(int(np.argmax(labels < 0)))
         raise DataError(f"Expected the label to be one of the {len(classes)} classes, got another in {place}.")
@@ -178,13 +179,9 @@ class _Table:
         return self.cells[self.position(argument, name)]
 
     def units(self, name: str) -> NDArray[Any]:
+        """Text in a .csv, whatever the cells hold; in .parquet what the column is declared to be."""
         cells = self.column("unit", name)
-        if isinstance(cells, np.ndarray) and cells.dtype.kind in "iu":
-            return cells
-        for k, cell in enumerate(cells):
-            if cell is None or cell == "":
-                raise DataError(f"Expected every row to have a unit, got an empty one in {self.where(k)}.")
-        return np.array([str(cell) for cell in cells])
+        return unit_ids(cells, n_rows=len(cells), where=self.where)
 
     def features(self, chosen: list[int], categories: Categories) -> NDArray[np.float64]:
         for name in categories:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from terrine._blocks import blocks
 from terrine.datasets import PublicData
 from terrine.errors import InputError
 
 DIRECTIONS = 8
 CELL = 4  # pixels
-_BLOCK = 2048  # images at a time
+_BLOCK = 64  # images at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ def edges(X: PublicData | ArrayLike) -> NDArray[np.float32]:
         raise InputError(
             f"Expected images (height, width[, channels]) of dtype uint8, got {images.dtype} of {images.shape[1:]}."
         )
-    return np.concatenate([_edges(np.asarray(images[s : s + _BLOCK])) for s in range(0, len(images), _BLOCK)])
+    return np.concatenate([_edges(block)[: at.stop - at.start] for at, block in blocks(images, _BLOCK)])
 
 
 def _edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:

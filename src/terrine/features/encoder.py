@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine._blocks import blocks
 from terrine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -74,17 +75,14 @@ def encode(
     block = _BLOCK["cpu" if device == "cpu" else "cuda"]
     result = np.empty((len(pixels), 4 * recipe.width), dtype=np.float32)
     with torch.no_grad():
-        for start in range(0, len(pixels), block):
-            part = pixels[start : start + block]
-            filled = np.zeros((block, *part.shape[1:]), dtype=np.uint8)  # one shape: a row's place changes nothing
-            filled[: len(part)] = part
+        for at, filled in blocks(pixels, block):
             x = _seen(torch.from_numpy(filled).to(device))
             total: Any = 0.0
             for view in range(recipe.views):
                 seen = x if view == 0 else _distorted(x, *_fixed(view, block, device), recipe)
                 total = total + torch.nn.functional.normalize(body(seen), dim=1)
             unit = torch.nn.functional.normalize(total, dim=1)
-            result[start : start + block] = unit[: len(part)].cpu().numpy()
+            result[at] = unit[: at.stop - at.start].cpu().numpy()
     return result
 
 

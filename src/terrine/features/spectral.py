@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine._blocks import blocks
+
 Rows = NDArray[np.float32]
 
-_BLOCK = {"cpu": 256, "cuda": 4096}  # rows searched at once; the last block is filled up
+_BLOCK = {"cpu": 256, "cuda": 4096}  # rows searched at once
+_WHITENED = 256  # rows multiplied at once
 _PAIRED = 10  # neighbours whose differences are whitened
 _PAIRED_ROWS = 20_000  # rows looked at for that
 _SHRINK = 1e-3  # of the largest variance: what neighbours hardly differ in is not blown up without end
@@ -31,11 +34,8 @@ def nearest(rows: Rows, among: Rows, *, k: int, device: str, own: NDArray[np.int
     block = _BLOCK["cpu" if device == "cpu" else "cuda"]
     found = np.empty((len(rows), k), dtype=np.int64)
     pick = _pick_numpy(among) if device == "cpu" else _pick_torch(among, device)
-    for start in range(0, len(rows), block):
-        part = rows[start : start + block]
-        filled = np.zeros((block, rows.shape[1]), dtype=np.float32)  # one shape: a row's place changes nothing
-        filled[: len(part)] = part
-        found[start : start + block] = pick(filled, len(part), k, None if own is None else own[start : start + block])
+    for at, filled in blocks(rows, block):
+        found[at] = pick(filled, at.stop - at.start, k, None if own is None else own[at])
     return found
 
 
@@ -97,7 +97,10 @@ def whitening(rows: Rows, *, rounds: int, device: str) -> tuple[Rows, Rows]:
 
 
 def whitened(rows: Rows, centre: Rows, matrix: Rows) -> Rows:
-    return unit_rows((rows - centre) @ matrix)
+    result = np.empty((len(rows), matrix.shape[1]), dtype=np.float32)
+    for at, filled in blocks(rows, _WHITENED):
+        result[at] = unit_rows((filled - centre) @ matrix)[: at.stop - at.start]
+    return result
 
 
 def unit_rows(rows: NDArray[Any]) -> Rows:
@@ -152,4 +155,7 @@ def spectral_map(graph: Any, *, dimensions: int, damping: float, seed: int) -> R
 
 def placed(places: Rows, near: NDArray[np.int64]) -> Rows:
     """Where rows with these nearest public rows lie: the mean of their places, scaled to length 1."""
-    return unit_rows(places[near].mean(axis=1))
+    result = np.empty((len(near), places.shape[1]), dtype=np.float32)
+    for at, filled in blocks(near, _WHITENED):
+        result[at] = unit_rows(places[filled].mean(axis=1))[: at.stop - at.start]
+    return result

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from terrine._blocks import blocks
 from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
 from terrine.students import nets
 from terrine.students.common import About, Lessons, checked_rows, write_student
@@ -19,7 +20,7 @@ from terrine.students.nets import NetSettings, Progress, Scale, torch_or_say
 
 KIND, FILE = "net", "student.safetensors"
 _MEAN, _DEVIATION = "features.mean", "features.deviation"
-_BLOCK = 1024  # rows that are predicted in one go
+_BLOCK = {"cpu": 64, "cuda": 1024}  # rows that are predicted in one go
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,11 +51,11 @@ class FittedNet:
         torch = torch_or_say()
         rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
         scale = (self.weights[_MEAN], self.weights[_DEVIATION]) if _MEAN in self.weights else None
-        parts = []
+        device, parts = nets.picked(self.device), []
         with torch.no_grad():
-            for start in range(0, len(rows), _BLOCK):
-                x = nets.as_tensor(rows[start : start + _BLOCK], scale, nets.picked(self.device))
-                parts.append(self._net(nets.as_float(x)).double().softmax(1).cpu().numpy())
+            for at, block in blocks(rows, _BLOCK["cpu" if device == "cpu" else "cuda"]):
+                x = nets.as_tensor(block, scale, device)
+                parts.append(self._net(nets.as_float(x)).double().softmax(1)[: at.stop - at.start].cpu().numpy())
         return np.concatenate(parts)
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
@@ -96,7 +97,7 @@ def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, p
     if not given.of_images and given.rows.ndim != 2:
         raise DataError(
             f"Expected uint8 images (n, height, width[, channels]) or rows of features (n, d), "
-            f"got shape {given.rows.shape}, dtype {given.rows.dtype}."
+            f"got rows of shape {given.rows.shape[1:]}, dtype {given.rows.dtype}."
         )
     least = 2 ** len(settings.channels)
     if given.of_images and min(given.row_shape[:2]) < least:

@@ -64,8 +64,8 @@ def fit_student(
         case GANStudent():
             if not given.of_images:
                 raise DataError(
-                    f"Expected uint8 images (n, height, width[, channels]) for a GANStudent, got shape "
-                    f"{given.rows.shape}, dtype {given.rows.dtype}; VATStudent and MatchStudent take rows of features."
+                    f"Expected uint8 images (n, height, width[, channels]) for a GANStudent, got rows of shape "
+                    f"{given.row_shape}, dtype {given.rows.dtype}; VATStudent and MatchStudent take rows of features."
                 )
             train = train_gan
     return fit_net(student, given, seed=seed, train=train, progress=progress)

@@ -145,7 +145,7 @@ def _whole(X: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _rounded(rows: NDArray[Any]) -> NDArray[np.float64]:
-    rows = rows.astype(np.float64)
+    rows = rows.astype(np.float64, order="C")  # rows are summed in one order, whatever their layout
     lengths = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
     return np.asarray(np.rint(rows / np.where(lengths > 0, lengths, 1) * _ONE))
 

@@ -257,7 +257,7 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
     if not isinstance(data, PrivateData):
         raise InputError(f"Expected PrivateData or Shares, got {type(data).__name__}.")
     if len(partition) != len(data.y):
-        raise InputError(f"Expected a partition of these {len(data.y)} rows, got one of {len(partition)}.")
+        raise InputError("Expected a partition of these rows, got one of a different number of rows; partition again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
         raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
     return _Rows(data.X, data.y, partition.order, partition.offsets)

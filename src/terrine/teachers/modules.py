@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
+from terrine._blocks import blocks
 from terrine.errors import InputError, StoreError
 from terrine.teachers.nets import _FIXED, _fixed_vote, _safetensors
 from terrine.teachers.stacked import Shares, teacher_keys, torch_or_say, uniform
@@ -32,7 +33,7 @@ Models = dict[str, NDArray[Any]]
 _STATE = "state."  # before the module's own names: they meet no other
 _LAYOUT = "layout"  # (teachers, 2 + axes of a row): number of classes, whether rows are uint8, shape of a row
 _BYTE = 255  # uint8 is divided by it: a public constant
-_BLOCK = 64  # rows predicted at once; the last block is filled up, so that a vote depends on its row alone
+_BLOCK = 64  # rows predicted at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,13 +199,10 @@ class ModuleTeacher:
                 _seed(0, device)
                 state = {name: torch.tensor(models[_STATE + name][run]).to(device) for name in _tensors(module)}
                 n = run.stop - run.start
-                for start in range(0, len(X), _BLOCK):
-                    block = _numbers(X[start : start + _BLOCK])
-                    filled = np.zeros((_BLOCK, *axes), block.dtype)
-                    filled[: len(block)] = block
-                    x = _seen(torch.from_numpy(filled).to(device)[None])
+                for at, block in blocks(X, _BLOCK):
+                    x = _seen(torch.from_numpy(_numbers(block)).to(device)[None])
                     scores = _scores(module, state, x.expand(n, *x.shape[1:]), together, n_classes)
-                    votes[run, start : start + len(block)] = scores[:, : len(block)].argmax(-1).cpu().numpy()
+                    votes[run, at] = scores[:, : at.stop - at.start].argmax(-1).cpu().numpy()
         fixed = models[_FIXED][:, None]
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
+from terrine._blocks import blocks
 from terrine.errors import InputError, MissingDependencyError
 
 Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
@@ -129,13 +130,8 @@ def predict_stacked(
     forward = torch.compile(_forward) if device.type != "cpu" else _forward
     result = np.empty((n_teachers, len(images)), dtype=np.int64)
     with torch.no_grad():
-        for start in range(0, len(images), batch):
-            block = _as_images(images[start : start + batch])
-            n = len(block)
-            padded = np.concatenate(
-                (block, np.zeros((batch - n, *block.shape[1:]), block.dtype))
-            )  # one shape compiles once
-            x = torch.from_numpy(padded).to(device)
+        for at, block in blocks(images, batch):
+            x = torch.from_numpy(_as_images(block)).to(device)
             total: Any = 0.0
             for view in range(recipe.views):
                 if view == 0:
@@ -144,7 +140,7 @@ def predict_stacked(
                     draw = uniform(teacher_keys(0, [view], device), 0, 6)  # the same wherever the image stands
                     seen = _distort(x, (0.5 + (draw - 0.5) * 0.5).expand(batch, 6), recipe)
                 total = total + forward(seen.expand(n_teachers, *seen.shape), None, parameters).log_softmax(-1)
-            result[:, start : start + n] = total[:, :n].argmax(-1).cpu().numpy()
+            result[:, at] = total[:, : at.stop - at.start].argmax(-1).cpu().numpy()
     return result
 
 

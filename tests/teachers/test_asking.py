@@ -117,7 +117,9 @@ STEPS = [
     OrdinalEncoder(),
     make_pipeline(StandardScaler(), PCA(2)),
     ColumnTransformer([("a", StandardScaler(), [0, 1]), ("b", OneHotEncoder(), slice(2, 3))], remainder="passthrough"),
-    ColumnTransformer([("a", make_pipeline(StandardScaler(), FunctionTransformer(np.exp)), [0, 1]), ("b", "drop", [2])]),
+    ColumnTransformer(
+        [("a", make_pipeline(StandardScaler(), FunctionTransformer(np.exp)), [0, 1]), ("b", "drop", [2])]
+    ),
     ColumnTransformer([("a", "passthrough", np.arange(WIDTH) < 2)]),
 ]
 ADULT = adult_teacher().estimator

@@ -64,7 +64,9 @@ _KERNELS = {"linear", "poly", "rbf", "sigmoid"}
 _ONLY_IF: dict[str, Any] = {
     "GradientBoostingClassifier": lambda e: e.init in (None, "zero"),
     "AdaBoostClassifier": lambda e: e.estimator is None,
-    "HistGradientBoostingClassifier": lambda e: e.categorical_features is None or e.categorical_features == "from_dtype",
+    "HistGradientBoostingClassifier": lambda e: (
+        e.categorical_features is None or e.categorical_features == "from_dtype"
+    ),
     "SVC": lambda e: e.kernel in _KERNELS,
     "NuSVC": lambda e: e.kernel in _KERNELS,
     "DummyClassifier": lambda e: e.strategy in ("prior", "most_frequent", "constant"),
@@ -172,7 +174,7 @@ def _transformed(step: Any, X: Any, lost: NDArray[Any]) -> Any:
             return np.hstack([part if isinstance(part, np.ndarray) else part.toarray() for part in parts])
         case "OneHotEncoder" | "OrdinalEncoder" if step.handle_unknown == "error":
             known = [np.isin(X[:, k], categories) for k, categories in enumerate(step.categories_)]
-            strange = ~np.logical_and.reduce(known)
+            strange: NDArray[Any] = ~np.all(known, axis=0)
             lost |= strange
             X = np.where(strange[:, None], [categories[0] for categories in step.categories_], X).astype(X.dtype)
     return _finite(step.transform(X), lost)
@@ -180,7 +182,7 @@ def _transformed(step: Any, X: Any, lost: NDArray[Any]) -> Any:
 
 def _finite(X: Any, lost: NDArray[Any]) -> Any:
     if isinstance(X, np.ndarray):
-        bad = ~np.isfinite(X).all(axis=1)
+        bad: NDArray[Any] = ~np.asarray(np.isfinite(X).all(axis=1))
         lost |= bad
         return np.where(bad[:, None], X.dtype.type(0), X)
     bad = np.zeros(X.shape[0], dtype=bool)
@@ -222,7 +224,7 @@ def _plain_columns(columns: Any) -> bool:
     parts = [(step, chosen) for _, step, chosen in columns.transformers]
     parts += [(columns.remainder, [])]
     return columns.transformer_weights is None and all(
-        (isinstance(step, str) and step == "drop" or _listed(step, _TRANSFORMERS))
+        ((isinstance(step, str) and step == "drop") or _listed(step, _TRANSFORMERS))
         and isinstance(chosen, (list, tuple, slice, np.ndarray))
         and not any(isinstance(one, str) for one in (chosen if not isinstance(chosen, slice) else ()))
         for step, chosen in parts

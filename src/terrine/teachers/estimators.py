@@ -105,7 +105,9 @@ class SklearnTeacher:
         rows = np.ascontiguousarray(_flat(X))
         ask = asking.ask if asking.is_listed(self.estimator) else asking.ask_each if watched else asking.ask_in_halves
         with _alone():
-            return np.stack([_constant(model, rows) if isinstance(model, int) else ask(model, rows) for model in models])
+            return np.stack(
+                [_constant(model, rows) if isinstance(model, int) else ask(model, rows) for model in models]
+            )
 
     def dumps(self, models: list[Any]) -> bytes:
         """Refuses at once what `loads` would refuse later."""
@@ -134,7 +136,7 @@ def _alone() -> Iterator[None]:
 
     And unheard: what an estimator warns of, in a process of its own too, depends on private rows.
     """
-    from joblib import parallel_config
+    from joblib import parallel_config  # type: ignore[import-untyped]
 
     with unheard(), _thread_pools().limit(limits=1), parallel_config(backend="sequential"):
         yield

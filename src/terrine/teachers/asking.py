@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 256  # rows of a call where linear algebra rounds by shape: the last block is filled up
+_SMALL = 64  # of those that look at their whole share for every row
 
 # By the name of a class of scikit-learn's own, never of a subclass. They take every finite row of the right width: each
 # was read for what it checks, and tests/teachers/test_asking.py asks each about the largest and smallest numbers.
@@ -98,11 +99,12 @@ def ask(model: Any, rows: NDArray[Any]) -> NDArray[np.int16]:
     if _name(steps[-1]) in _BY_ROW and all(_name(step) in _ELEMENTWISE for step in steps[:-1]):
         return _asked(steps, rows)
     votes = np.zeros(len(rows), dtype=np.int16)
-    for start in range(0, len(rows), BLOCK):
-        some = rows[start : start + BLOCK]
-        block = np.zeros((BLOCK, *rows.shape[1:]), rows.dtype)
+    size = _SMALL if _name(steps[-1]) in ("KNeighborsClassifier", "RadiusNeighborsClassifier") else BLOCK
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        block = np.zeros((size, *rows.shape[1:]), rows.dtype)
         block[: len(some)] = some
-        votes[start : start + BLOCK] = _asked(steps, block)[: len(some)]
+        votes[start : start + size] = _asked(steps, block)[: len(some)]
     return votes
 
 

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, TypeVar
+
+import numpy as np
 
 from terrine.errors import SecretError
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """For work on private rows: what it warns of depends on them, and is neither shown nor turned into an error.
+
+    Whatever filters the program has set, `-W error` and `numpy.seterr` included.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        warnings.showwarning = lambda *_, **__: None  # code inside may set filters of its own
+        yield
 
 
 def _refused(what: str) -> Callable[..., NoReturn]:
@@ -51,8 +66,7 @@ class Sensitive(Generic[T]):
         inside are not shown, for the same reason.
         """
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with unheard():
                 return Sensitive(function(self._value, *(other._value for other in others)))
         except KeyboardInterrupt:
             kind = None

@@ -188,21 +188,6 @@ def test_balanced_shares_of_rows_without_units():
     assert taught.vote(X).n_teachers == 5
 
 
-@pytest.mark.parametrize("executor", [Serial(), Processes(n_workers=1)], ids=lambda e: type(e).__name__)
-def test_a_failure_to_learn_tells_nothing_of_a_share(executor):
-    data, shares = by_hand([0, 1, 2, 3] * 5, [0, 1, 2])
-    five = SklearnTeacher(estimator=KNeighborsClassifier(5))
-    for teach, more in ((fit_teachers, ()), (poll_teachers, (X,))):
-        with pytest.raises(
-            TeachersError, match=r"teachers to learn, got a failure \(ValueError\); .* withheld\.$"
-        ) as it:
-            teach(data, shares, five, *more, classes=CLASSES, seed=0, executor=executor)
-        told = "".join(traceback.format_exception(it.value))
-        assert "n_neighbors" not in told
-        assert "n_samples" not in told
-        assert it.value.__context__ is None
-
-
 def test_a_failure_of_another_kind_of_teacher_to_vote_tells_nothing(monkeypatch):
     taught = fit_teachers(DATA, shares_of(DATA), NETS, classes=CLASSES, seed=0)
 
@@ -235,7 +220,7 @@ def test_wrong_settings_are_said_before_anyone_is_taught(estimator, words, tmp_p
 @pytest.mark.parametrize(
     "estimator", [KNeighborsClassifier(60), CalibratedClassifierCV(GaussianNB(), cv=12)], ids=lambda e: type(e).__name__
 )
-def test_what_needs_more_rows_than_a_rehearsal_has_is_taught(estimator):
+def test_what_needs_more_rows_than_are_first_made_up_is_taught(estimator):
     data = task(600)
     votes = poll_teachers(data, shares_of(data, 2), SklearnTeacher(estimator=estimator), X, classes=CLASSES, seed=0)
     assert votes.n_teachers == 2
@@ -246,5 +231,5 @@ def narrow(n_classes: int, row_shape: tuple[int, ...]) -> torch.nn.Module:
 
 
 def test_a_failure_on_made_up_rows_is_told_in_full():
-    with pytest.raises(TeachersError, match=r"withheld; on 40 made-up rows: RuntimeError: mat1 and mat2 shapes"):
+    with pytest.raises(InputError, match=r"on \d+ made-up rows it failed with RuntimeError: mat1 and mat2 shapes"):
         fit_teachers(DATA, shares_of(DATA), ModuleTeacher(module=narrow, device="cpu"), classes=CLASSES, seed=0)

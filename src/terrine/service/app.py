@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from terrine.budgets import mechanism_to_json
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError, TeachersError, TerrineError
-from terrine.labeller import Labeller, Question, Voters
+from terrine.labeller import KeptVotes, Labeller, Question, Voters
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism, Outcome
 from terrine.noise import Noise
@@ -26,6 +26,7 @@ from terrine.service import schemas
 from terrine.service.bodies import NPY, Asked, BodyError, RowFormat, read_json, read_npy
 from terrine.service.desk import Busy, Desk
 from terrine.service.keys import Key, Keys
+from terrine.service.pacing import PacedVoters
 from terrine.service.public import PublicNumbers
 from terrine.service.watch import Metrics, Watch
 
@@ -58,8 +59,8 @@ class Limits:
         rows: in one request.
         rate: requests per second and key, in each server process; twice as many at once.
         seconds: for a body to arrive, and again for its answers.
-        pace: seconds; answers leave at whole multiples of it after they were asked for, so that how long they took
-            says nothing about the votes.
+        pace: seconds; answers leave at whole multiples of it after they were asked for, and votes are waited for as
+            `PacedVoters` says, so that how long they took does not tell what they are. 0 turns both off.
         waiting: requests that may wait.
     """
 
@@ -97,6 +98,8 @@ def make_app(
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
     """
     limits = limits or Limits()
+    if limits.pace > 0 and not isinstance(voters, KeptVotes):  # votes that are kept are found in a time of their own
+        voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     labeller = Labeller(voters, mechanism, ledger, rng=rng)
     numbers = PublicNumbers(ledger, mechanism)
     metrics = Metrics(numbers)

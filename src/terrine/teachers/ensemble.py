@@ -13,14 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
-from terrine.errors import InputError, SecretError, StoreError, TeachersError, TerrineError
+from terrine.errors import (
+    InputError,
+    MissingDependencyError,
+    SecretError,
+    StoreError,
+    TeachersError,
+    TerrineError,
+)
 from terrine.executors import Executor, Serial
 from terrine.partition import Partition, Shares
+from terrine.sensitive import Sensitive, unheard
 from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
-from terrine.teachers.rehearsal import rehearse
+from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.store import DATA, Store
 from terrine.votes import Ballots, Votes
 
@@ -43,7 +51,8 @@ class _Work:
     store: Store | None
     queries: NDArray[Any] | None = None
     first_id: int = 0
-    rehearsed: str = ""  # how it failed on made-up rows, if it did
+    preflight: Preflight | None = None
+    watched: bool = True  # whether anyone outside may see how long votes take
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,9 +79,13 @@ def fit_teachers(
     first_id: int = 0,
     executor: Executor | None = None,
     store: str | Path | None = None,
+    public: PublicData | NDArray[Any] | None = None,
     progress: Progress | None = None,
 ) -> TeacherEnsemble:
     """One teacher per share. Teacher k is a function of its share, (seed, k) and public settings.
+
+    The teacher is first tried on public rows, and refused if it cannot learn, vote or be kept. After that no share can
+    stop the others: one on which it fails votes for class 0, and only `TeacherEnsemble.n_failed` tells.
 
     Args:
         data: the private rows; or `Shares` on disk, for data larger than memory.
@@ -81,6 +94,7 @@ def fit_teachers(
         first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
         executor: Serial() unless given; Processes(), Ray().
         store: a folder to keep the teachers in; a rerun trains only what is missing there.
+        public: public rows to try the teacher on; without them rows of the same shape and dtype are made up.
         progress: called with the share of the teachers that are done.
     """
     names = _classes(classes)
@@ -92,8 +106,17 @@ def fit_teachers(
     first_id = _validate.integer("first_id", first_id, at_least=0)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     missing = [chunk for chunk in chunks if kept is None or not kept.has(chunk, teacher.suffix)]
-    rehearsed = rehearse(teacher, row_shape=shape, dtype=like.dtype, n_classes=len(names)) if missing else ""
-    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id, rehearsed=rehearsed)
+    preflight = Preflight(
+        teacher=teacher,
+        row_shape=shape,
+        dtype=like.dtype,
+        n_classes=len(names),
+        public=None if public is None else sample(_queries(public, shape)),
+        keep=kept is not None,
+    )
+    if missing:
+        preflight.check()
+    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id, preflight=preflight)
     if kept is not None:
         kept.open(
             {
@@ -115,7 +138,7 @@ def fit_teachers(
         shared=work,
         progress=None if progress is None else lambda done: progress((already + done) / len(chunks)),
     )
-    models = dict(zip(missing, results, strict=True))
+    taught = dict(zip(missing, results, strict=True))
     return TeacherEnsemble(
         teacher=teacher,
         classes=names,
@@ -124,7 +147,8 @@ def fit_teachers(
         first_id=first_id,
         relation=partition.relation,
         _store=kept,
-        _models=None if kept is not None else models,
+        _models=None if kept is not None else {chunk: models for chunk, (models, _) in taught.items()},
+        _failed=sum(failed for _, failed in taught.values()),
     )
 
 
@@ -139,19 +163,41 @@ def poll_teachers(
     first_id: int = 0,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    tell_failed: Callable[[Sensitive[int]], object] | None = None,
 ) -> Votes:
-    """Train and vote, chunk by chunk, keeping no teacher: votes are enough for everything but a service."""
+    """Train and vote, chunk by chunk, keeping no teacher: votes are enough for everything but a service.
+
+    ``tell_failed`` is called in the end with the number of teachers that failed, as `TeacherEnsemble.n_failed`.
+    """
     names = _classes(classes)
     seed = _validate.integer("seed", seed, at_least=0)
     rows = _rows_of(data, partition, len(names))
     first_id = _validate.integer("first_id", first_id, at_least=0)
     like = rows.share(0)[0]
     queries = _queries(public, like.shape[1:])
-    rehearsed = rehearse(teacher, row_shape=like.shape[1:], dtype=like.dtype, n_classes=len(names))
-    work = _Work(teacher, rows, len(names), seed, None, queries, first_id, rehearsed)
+    preflight = Preflight(
+        teacher=teacher,
+        row_shape=like.shape[1:],
+        dtype=like.dtype,
+        n_classes=len(names),
+        public=sample(queries),
+    )
+    preflight.check()
+    work = _Work(teacher, rows, len(names), seed, None, queries, first_id, preflight, watched=False)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
-    return _tally((executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told), work)
+    n_failed = 0
+
+    def predictions() -> Iterator[NDArray[np.int16]]:
+        nonlocal n_failed
+        for found, failed in (executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told):
+            n_failed += failed
+            yield found
+
+    votes = _tally(predictions(), work)
+    if tell_failed is not None:
+        tell_failed(Sensitive(n_failed))
+    return votes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,6 +212,15 @@ class TeacherEnsemble:
     relation: str
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
+    _failed: int = 0  # of those in memory; a store knows its own
+
+    @property
+    def n_failed(self) -> Sensitive[int]:
+        """How many teachers could not learn from their share, and vote for class 0. For the owner alone."""
+        if self._store is None:
+            return Sensitive(self._failed)
+        chunks = _chunks(self.n_teachers, self.teacher.chunk)
+        return Sensitive(sum(self._store.failed(chunk, self.teacher.suffix) for chunk in chunks))
 
     @classmethod
     def load(cls, store: str | Path, teacher: Teacher) -> TeacherEnsemble:
@@ -197,30 +252,41 @@ class TeacherEnsemble:
             return self
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
         models = {chunk: self.teacher.loads(self._store.load(chunk, self.teacher.suffix)) for chunk in chunks}
-        return replace(self, _store=None, _models=models)
+        return replace(self, _store=None, _models=models, _failed=self.n_failed.reveal())  # private to it, as before
 
     def vote(
-        self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
+        self,
+        X: PublicData | NDArray[Any],
+        *,
+        executor: Executor | None = None,
+        progress: Progress | None = None,
+        watched: bool = True,
     ) -> Votes:
-        """How many teachers choose each class on each row. Secret."""
-        work, choices = self._choices(X, executor, progress)
+        """How many teachers choose each class on each row. Secret.
+
+        Args:
+            watched: False where nobody outside can see how long it takes: estimators that are not known never to raise
+                are then asked faster, in a time that tells of their shares.
+        """
+        work, choices = self._choices(X, executor, progress, watched=watched)
         return _tally(choices, work)
 
     def ballots(
         self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
     ) -> Ballots:
         """What each teacher chooses on each row: an owner's part, for `tally` to merge with others'. Secret."""
-        work, choices = self._choices(X, executor, progress)
+        work, choices = self._choices(X, executor, progress, watched=False)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
         rest = {"queries": queries_digest(work.queries), "relation": self.relation}
         return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
 
     def _choices(
-        self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None
+        self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None, *, watched: bool
     ) -> tuple[_Work, Iterator[NDArray[np.int16]]]:
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
-        work = _Work(self.teacher, None, len(self.classes), 0, self._store, _queries(X, self.row_shape))
+        queries = _queries(X, self.row_shape)
+        work = _Work(self.teacher, None, len(self.classes), 0, self._store, queries, watched=watched)
         tasks = [(chunk, None if self._models is None else self._models[chunk]) for chunk in chunks]
         told = None if progress is None else lambda done: progress(done / len(chunks))
         return work, (executor or Serial()).map(_vote, tasks, shared=work, progress=told)
@@ -293,23 +359,73 @@ def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[A
     return rows
 
 
-def _teach(chunk: tuple[int, ...], work: _Work) -> Any:
-    """In a worker: train a chunk; keep it in the store, or hand it back."""
+def _teach(chunk: tuple[int, ...], work: _Work) -> tuple[Any, int]:
+    """In a worker: train a chunk, and keep it in the store or hand it back; and how many of its shares failed."""
     assert work.rows is not None
     shares = [work.rows.share(k) for k in chunk]
-    ids = [work.first_id + k for k in chunk]
-    teacher = work.teacher
-    models: Any = _quietly(
-        "learn", lambda: teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed), work.rehearsed
-    )
+    with unheard():
+        made, n_failed = _taught(shares, [work.first_id + k for k in chunk], work)
+    if work.store is None:
+        return made, n_failed
+    work.store.save(chunk, work.teacher.suffix, made, failed=n_failed)
+    return None, n_failed
+
+
+def _taught(shares: list[Any], ids: list[int], work: _Work) -> tuple[Any, int]:
+    """Models, or their bytes for a store. A share on which this fails is taught as an empty one: it votes for class 0.
+
+    Which shares these are is looked for one by one, so that none of them touches another teacher.
+    """
+    places = range(len(shares))
+    failed = {place for place in places if not _sound(shares[place], work.n_classes)}
+
+    def made(some: Sequence[int]) -> tuple[Any, str]:
+        chosen = [(shares[p][0][:0], shares[p][1][:0]) if p in failed else shares[p] for p in some]
+        return _tried(lambda: _made(chosen, [ids[p] for p in some], work))
+
+    models, failure = made(places)
+    if failure:
+        failed |= {place for place in places if place not in failed and made([place])[1]}
+        if work.preflight is not None:
+            work.preflight.check(here=True)  # what fails on public rows too, on this device, is no share's doing
+        models, failure = made(places)
+    if failure:
+        raise TeachersError(
+            f"The teachers of one chunk cannot be taught together ({failure}), though each of them can alone; take a "
+            "smaller chunk."
+        )
+    return models, len(failed)
+
+
+def _sound(share: tuple[NDArray[Any], NDArray[np.int64]], n_classes: int) -> bool:
+    """Whether a share is one of finite numbers and of class indices: shares on disk are not looked at before."""
+    X, y = share
+    finite = X.dtype.kind != "f" or bool(np.isfinite(X).all())
+    return finite and bool(((y >= 0) & (y < n_classes)).all())
+
+
+def _made(shares: list[Any], ids: list[int], work: _Work) -> Any:
+    models: Any = work.teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed)
     if work.store is None:
         return models
-    work.store.save(chunk, teacher.suffix, _quietly("be kept", lambda: teacher.dumps(models)))
-    return None
+    data = work.teacher.dumps(models)
+    work.teacher.loads(data)  # what cannot come back fails now, when the share can still be taught as an empty one
+    return data
 
 
-def _teach_and_vote(chunk: tuple[int, ...], work: _Work) -> NDArray[np.int16]:
-    return _predictions(_teach(chunk, work), work)
+def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
+    """A result, or the type of what was raised; no more of it, for its words and its frames may hold private rows."""
+    try:
+        return call(), ""
+    except MissingDependencyError:
+        raise
+    except Exception as error:
+        return None, type(error).__name__
+
+
+def _teach_and_vote(chunk: tuple[int, ...], work: _Work) -> tuple[NDArray[np.int16], int]:
+    models, n_failed = _teach(chunk, work)
+    return _predictions(models, work), n_failed
 
 
 def _vote(task: tuple[tuple[int, ...], Any], work: _Work) -> NDArray[np.int16]:
@@ -324,22 +440,19 @@ def _predictions(models: Any, work: _Work) -> NDArray[np.int16]:
     assert work.queries is not None
     blocks = range(0, len(work.queries), _BLOCK)
     queries, teacher = work.queries, work.teacher
-    parts = _quietly("vote", lambda: [teacher.predict(models, queries[b : b + _BLOCK]) for b in blocks])
-    votes = np.concatenate(parts, axis=1)
-    return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
-
-
-def _quietly(what: str, call: Callable[[], T], rehearsed: str = "") -> T:
-    """An error says its type only, and that outside of the handler: its words and its frames may hold private rows."""
+    how = {"watched": work.watched} if isinstance(teacher, SklearnTeacher) else {}
     try:
-        return call()
+        with unheard():
+            parts = [teacher.predict(models, queries[b : b + _BLOCK], **how) for b in blocks]
+        votes = np.concatenate(parts, axis=1)
+        return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
     except TerrineError:
         raise
     except Exception as error:
         failure = type(error).__name__
     raise TeachersError(
-        f"Expected the teachers to {what}, got a failure ({failure}); its message may tell of private rows and is "
-        f"withheld{rehearsed}."
+        f"Expected the teachers to vote, got a failure ({failure}); its message may tell of private rows and is "
+        "withheld."
     )
 
 

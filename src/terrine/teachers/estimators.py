@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine.sensitive import unheard
+from terrine.teachers import asking
 
 # Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers, or compute with them
 _PARTS = (
@@ -43,6 +44,7 @@ class SklearnTeacher:
 
     A share without records votes for class 0, a share of one class for that class. A row on which a model raises, or
     gives what is no class index, gets its vote for class 0: a vote is a function of share and row, and always cast.
+    How a model is asked, and how often, depends on the estimator's type and settings alone (`terrine.teachers.asking`).
     """
 
     estimator: Any
@@ -92,11 +94,20 @@ class SklearnTeacher:
             models.append(model)
         return models
 
-    def predict(self, models: list[Any], X: NDArray[Any]) -> NDArray[np.int16]:
-        """(n_models, n_rows) class indices."""
-        rows = _flat(X)
+    def predict(self, models: list[Any], X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
+        """(n_models, n_rows) class indices.
+
+        Args:
+            watched: whether anyone outside may see how long it takes, as those who ask a service do. If nobody does,
+                estimators that are not listed in `asking` are asked many rows at a time: the same votes, if they look
+                at each row by itself.
+        """
+        rows = np.ascontiguousarray(_flat(X))
+        ask = asking.ask if asking.is_listed(self.estimator) else asking.ask_each if watched else asking.ask_in_halves
         with _alone():
-            return np.stack([_choices(model, rows) for model in models])
+            return np.stack(
+                [_constant(model, rows) if isinstance(model, int) else ask(model, rows) for model in models]
+            )
 
     def dumps(self, models: list[Any]) -> bytes:
         """Refuses at once what `loads` would refuse later."""
@@ -115,30 +126,19 @@ class SklearnTeacher:
         return models
 
 
-def _choices(model: Any, rows: NDArray[Any]) -> NDArray[np.int16]:
-    """(n_rows,) class indices. Rows that fail together are asked in halves, down to the one that fails alone."""
-    if isinstance(model, int):
-        return np.full(len(rows), model, dtype=np.int16)
-    try:
-        found = np.asarray(model.predict(rows))
-        if found.shape == (len(rows),):
-            return np.where((found >= 0) & (found <= np.iinfo(np.int16).max), found, 0).astype(np.int16)
-    except Exception:  # which row fails depends on private rows: it may not show
-        pass
-    if len(rows) < 2:
-        return np.zeros(len(rows), dtype=np.int16)
-    half = len(rows) // 2
-    return np.concatenate([_choices(model, rows[:half]), _choices(model, rows[half:])])
+def _constant(vote: int, rows: NDArray[Any]) -> NDArray[np.int16]:
+    return np.full(len(rows), vote, dtype=np.int16)
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
     """In one thread: a share is too small for more, and threads that wait for each other cost ten times as much.
 
-    And unheard: what an estimator warns of depends on private rows and may not reach a log.
+    And unheard: what an estimator warns of, in a process of its own too, depends on private rows.
     """
-    with warnings.catch_warnings(), _thread_pools().limit(limits=1):
-        warnings.simplefilter("ignore")
+    from joblib import parallel_config  # type: ignore[import-untyped]
+
+    with unheard(), _thread_pools().limit(limits=1), parallel_config(backend="sequential"):
         yield
 
 

@@ -116,7 +116,9 @@ class ModuleTeacher:
         stacked: a chunk as one batched model, or one teacher after the other; None is the first on a GPU only.
         chunk: teachers of one task. On a CPU a small one feeds all workers; on a GPU memory and speed grow with it.
 
-    A share without records votes for class 0, a share of one class for that class.
+    A share without records votes for class 0, a share of one class for that class. A module has to take any finite
+    rows: where it raises with a teacher's weights, and not with fresh ones, the teacher votes for class 0 on all rows
+    of that block.
 
     What a module keeps, it keeps in parameters and in buffers that it changes in place; each teacher has its own, so
     BatchNorm's running statistics are of one share. A layer that needs other rows of the batch to predict is refused.
@@ -201,8 +203,8 @@ class ModuleTeacher:
                 n = run.stop - run.start
                 for at, block in blocks(X, _BLOCK):
                     x = _seen(torch.from_numpy(_numbers(block)).to(device)[None])
-                    scores = _scores(module, state, x.expand(n, *x.shape[1:]), together, n_classes)
-                    votes[run, at] = scores[:, : at.stop - at.start].argmax(-1).cpu().numpy()
+                    found = _votes(module, state, x.expand(n, *x.shape[1:]), together, n_classes)
+                    votes[run, at] = found[:, : at.stop - at.start]
         fixed = models[_FIXED][:, None]
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
@@ -329,6 +331,20 @@ def _scores(module: Any, state: dict[str, Any], x: Any, together: bool, n_classe
         return torch.func.vmap(of_one, randomness="different")(state, x)
     # A view, not an index: buffers change in place, and gradients are not copied
     return of_one({name: tensor.squeeze(0) for name, tensor in state.items()}, x[0])[None]
+
+
+def _votes(module: Any, state: dict[str, Any], x: Any, together: bool, n_classes: int) -> NDArray[np.int64]:
+    """(teachers, rows). A teacher whose weights make the module raise votes for class 0, and no other teacher does."""
+    try:
+        found: NDArray[np.int64] = _scores(module, state, x, together, n_classes).argmax(-1).cpu().numpy()
+        return found
+    except Exception:  # whether it is the module or a share shows with weights that are nobody's
+        fresh = {name: tensor.detach()[None] for name, tensor in _tensors(module).items()}
+        _scores(module, fresh, x[:1], False, n_classes)
+    if len(x) == 1:
+        return np.zeros(tuple(x.shape[:2]), dtype=np.int64)
+    each = [{name: tensor[k : k + 1] for name, tensor in state.items()} for k in range(len(x))]
+    return np.concatenate([_votes(module, one, x[k : k + 1], False, n_classes) for k, one in enumerate(each)])
 
 
 def _clip(weights: list[Any], largest: float) -> None:

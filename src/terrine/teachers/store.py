@@ -80,9 +80,11 @@ class Store:
     def path(self, chunk: tuple[int, ...], suffix: str) -> Path:
         return self.folder / f"teachers-{chunk[0]:06d}-{chunk[-1]:06d}{suffix}"
 
-    def save(self, chunk: tuple[int, ...], suffix: str, data: bytes) -> None:
+    def save(self, chunk: tuple[int, ...], suffix: str, data: bytes, *, failed: int = 0) -> None:
+        """Keep a chunk, and how many of its teachers failed: secret, as all that is here."""
         path = self.path(chunk, suffix)
         self._write(path, data)
+        self._write(self._failures(path), f"{failed:06d}\n".encode())
         self._write(self._digest(path), self._seal(path, data).encode())
 
     def has(self, chunk: tuple[int, ...], suffix: str) -> bool:
@@ -105,6 +107,16 @@ class Store:
             )
         return data
 
+    def failed(self, chunk: tuple[int, ...], suffix: str) -> int:
+        """How many teachers of the chunk failed; 0 in a store of before this was kept, when none could."""
+        path = self._failures(self.path(chunk, suffix))
+        try:
+            return int(path.read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise StoreError(f"Expected a number of teachers in {path.name}, got a damaged file.") from None
+
     def _seal(self, path: Path, data: bytes) -> str:
         """As sha256sum prints it, and the manifest's hash: a chunk of another store does not fit in this one."""
         manifest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
@@ -121,6 +133,10 @@ class Store:
             f"Expected to write {what} to {self.folder}, got: {error.strerror or error}; what was finished is kept, "
             "and the same call goes on from there."
         )
+
+    @staticmethod
+    def _failures(path: Path) -> Path:
+        return path.with_name(path.name + ".failed")
 
     @staticmethod
     def _digest(path: Path) -> Path:

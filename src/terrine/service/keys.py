@@ -28,6 +28,7 @@ _MISSED = 0.1  # seconds: a new key may be unknown for so long
 _QUOTA = 2**63 - 1  # the largest whole number that the database holds
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
+
 @dataclass(frozen=True, kw_only=True)
 class Key:
     """One key, without its secret. The ledger's account of it is its id.

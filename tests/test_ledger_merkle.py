@@ -110,7 +110,7 @@ def forgeries(proof):
     yield [DIGESTS[0], *proof]
     for k in range(len(proof)):
         yield proof[:k] + proof[k + 1 :]
-        yield proof[:k] + [OTHERS[k]] + proof[k + 1 :]
+        yield [*proof[:k], OTHERS[k], *proof[k + 1 :]]
     if len(set(proof)) > 1:
         yield proof[::-1]
 

@@ -229,9 +229,9 @@ def test_a_rollback_that_was_outgrown_is_refused(service, tmp_path, old_file):
         kept = int(json.loads(head.read_text())["head"].partition(":")[0])
         assert int(other.budget()["head"].partition(":")[0]) > kept
         refused_for_good(url, service, head, "the entry that was kept is not in it. An older one was restored")
+        mine.url, mine._http = url, other._http  # as one that was there all the time
         with pytest.raises(LedgerError, match="An older one was restored"):
-            mine.url, mine._http = url, other._http
-            mine.budget()  # as one that was there all the time
+            mine.budget()
 
 
 def test_a_head_of_an_older_client_is_taken_up(service, tmp_path):

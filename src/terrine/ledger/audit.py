@@ -149,8 +149,7 @@ class _Audit:
         if _goes_back(self.time, entry.time):
             yield f"is more than {_STEP_BACK.seconds} s earlier than the entry before it, or its time is none"
         self.time = entry.time
-        numbers = [entry.part, *vars(entry.spending).values(), *vars(entry.total).values()]
-        if not all(isinstance(number, int) for number in [*numbers, *vars(entry.account_total).values()]):
+        if not _are_numbers(entry):
             yield "has a number that is none"
             self.comparable = False
             return
@@ -169,7 +168,7 @@ class _Audit:
             yield from self._charged(entry)
             if row.before_seq is None or row.before_seq > entry.seq:
                 yield "settles what was never reserved"
-            elif all(isinstance(number, int) for number in (row.before_n_queries, row.before_n_answers)):
+            elif {type(row.before_n_queries), type(row.before_n_answers), type(row.before_charge)} == {int}:
                 change = Spending(
                     queries=entry.n_queries - row.before_n_queries,
                     answers=entry.n_answers - row.before_n_answers,
@@ -324,6 +323,13 @@ def _keys(now: Transaction) -> Iterator[str]:
             if entry is None or entry.asked != row_digest(row):
                 what = "it" if kind == KEY else "its revocation"
                 yield f"key {row['id']}: {what} is not in the chain, or was changed"
+
+
+def _are_numbers(entry: Entry) -> bool:
+    """What SQLite keeps may be of any type, whatever its column says."""
+    own = (entry.part, entry.n_queries, entry.n_answers, entry.charge)
+    sums = (*vars(entry.total).values(), *vars(entry.account_total).values())
+    return set(map(type, (*own, *sums))) == {int}
 
 
 def _chained(entry: Entry, before: str) -> str | None:

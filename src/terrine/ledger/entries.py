@@ -64,9 +64,11 @@ class Entry:
 
     def flat(self) -> dict[str, Any]:
         """Its fields as a table's columns: total_queries, account_queries, and so on."""
-        row = {name: value for name, value in vars(self).items() if not name.endswith("total")}
-        totals = {f"total_{name}": value for name, value in vars(self.total).items()}
-        return {**row, **totals, **{f"account_{name}": value for name, value in vars(self.account_total).items()}}
+        row = dict(vars(self))
+        for whose, spent in (("total", row.pop("total")), ("account", row.pop("account_total"))):
+            row[f"{whose}_queries"], row[f"{whose}_answers"] = spent.queries, spent.answers
+            row[f"{whose}_charge"] = spent.charge
+        return row
 
     def chained(self, before: str) -> str:
         """What its digest must be, after the entry, or the header, of digest ``before``."""

@@ -212,7 +212,11 @@ def _entry(row: Any) -> Entry:
 
 def _entry_of(values: dict[str, Any]) -> Entry:
     total, account_total = (
-        Spending(**{name: values.pop(f"{whose}_{name}") for name in ("queries", "answers", "charge")})
+        Spending(
+            queries=values.pop(f"{whose}_queries"),
+            answers=values.pop(f"{whose}_answers"),
+            charge=values.pop(f"{whose}_charge"),
+        )
         for whose in ("total", "account")
     )
     return Entry(**values, total=total, account_total=account_total)

@@ -76,6 +76,8 @@ def _checkpoint(now: Transaction, since: Derived) -> Iterator[str]:
     newest = now.counts(at_most=1 << 62)
     size = newest.seq if newest else seq
     root = merkle.folded(now.hashes(merkle.Span(0, size).nodes()))
+    if (since.counts.root, newest.root if newest else "") != (since.frontier.root(), root):
+        yield f"the tree up to entry {seq} or {size} is not the one that was stored with its entries"
     path = merkle.hashes_of(merkle.consistency(seq, size), now.look_up)
     within = merkle.hashes_of(merkle.inclusion(seq - 1, size), now.look_up)
     given: dict[str, Any] = {"first": seq, "second": size, "first_root": since.frontier.root()}
@@ -283,7 +285,7 @@ class _Audit:
             self.nodes.step()
         counts = self.counts.next
         if counts is not None and counts.seq <= entry.seq:
-            if counts != self.derived.counts:
+            if counts != self.derived.rooted():
                 yield f"entry {entry.seq}: the counts up to here are not what follows from the entries"
                 self.comparable = False
             self.counts.step()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ class Counts:
         answered, withheld, reinforced: answers that are kept.
         secure: whether all noise was drawn by the secure sampler.
         sums: queries and answers charged, by mechanism.
+        root: of the tree, where the counts are stored; else "".
     """
 
     seq: int = 0
@@ -43,6 +44,7 @@ class Counts:
     reinforced: int = 0
     secure: bool = True
     sums: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    root: str = ""
 
     def after(self, entry: Entry, outcomes: Iterable[int]) -> Counts:
         """From an entry and the outcomes of the answers it kept."""
@@ -58,12 +60,13 @@ class Counts:
         elif entry.kind == SETTLE:
             opened -= entry.n_queries
             sums = {**sums, entry.mechanism: (queries, answers + entry.n_answers - entry.n_queries)}
-        return Counts(seq=entry.seq, open=opened, secure=self.secure and entry.secure, sums=sums, **numbers)
+        return Counts(seq=entry.seq, open=opened, **numbers, secure=self.secure and entry.secure, sums=sums, root="")
 
     def row(self) -> list[Any]:
         """As the table's columns."""
         numbers = [self.seq, self.open, self.answered, self.withheld, self.reinforced]
-        return [*numbers, self.secure, canonical({name: list(pair) for name, pair in self.sums.items()})]
+        sums = canonical({name: list(pair) for name, pair in self.sums.items()})
+        return [*numbers, self.secure, sums, self.root]
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Counts:
@@ -126,7 +129,12 @@ class Derived:
     def write(self, now: Transaction, nodes: Sequence[str]) -> None:
         """Counts up to here, and the nodes that were completed since the counts that were written before."""
         now.add_nodes(merkle.n_nodes(self.frontier.size) - len(nodes), nodes)
+        self.counts = self.rooted()
         now.add_counts(self.counts.row())
+
+    def rooted(self) -> Counts:
+        """As they are stored."""
+        return replace(self.counts, root=self.frontier.root())
 
     def copy(self) -> Derived:
         return Derived(self.counts, self.frontier.copy(), self.digest)

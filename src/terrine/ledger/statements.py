@@ -7,6 +7,7 @@ everything are streams, for an audit, an export or a ledger that an older versio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -30,9 +31,8 @@ class Statements:
         self.entries = sa.select(ENTRIES).where(seq > after).order_by(seq)
         self.entries_of = sa.select(ENTRIES).where(self._among(seq)).order_by(seq)
         self.entries_of_request = sa.select(ENTRIES).where(self._among(request_id)).order_by(seq)
-        self.entries_of_parts = sa.select(ENTRIES).where(
-            sa.tuple_(request_id, part).in_(sa.bindparam("pairs", expanding=True))
-        )
+        name, number = self._fields([request_id, part])
+        self.entries_of_parts = sa.select(ENTRIES).where(request_id == name, part == number)
         self.add_entries = self._insert(ENTRIES)
         self.audited = self._audited(after)
 
@@ -124,15 +124,16 @@ class Statements:
         return column == sa.any_(sa.func.array(wanted, type_=ARRAY(column.type)))  # made once: the index is used
 
     def _insert(self, table: sa.Table) -> sa.Insert:
+        return sa.insert(table).from_select(table.columns.keys(), sa.select(*self._fields(table.columns)))
+
+    def _fields(self, columns: Iterable[sa.Column[Any]]) -> list[sa.ColumnElement[Any]]:
+        """Of each of the given rows, as values of these columns."""
         text: sa.BindParameter[str] = sa.bindparam("rows", type_=sa.Text)
-        values: list[sa.ColumnElement[Any]]
         if self._sqlite:
             each = sa.func.json_each(text).table_valued("value")
-            values = [sa.func.json_extract(each.c.value, f"$[{place}]") for place in range(len(table.columns))]
-        else:
-            each = sa.func.jsonb_array_elements(sa.cast(text, JSONB)).table_valued(sa.column("value", JSONB))
-            values = [sa.cast(each.c.value[place].astext, column.type) for place, column in enumerate(table.columns)]
-        return sa.insert(table).from_select(table.columns.keys(), sa.select(*values))
+            return [sa.func.json_extract(each.c.value, f"$[{place}]") for place, _ in enumerate(columns)]
+        each = sa.func.jsonb_array_elements(sa.cast(text, JSONB)).table_valued(sa.column("value", JSONB))
+        return [sa.cast(each.c.value[place].astext, column.type) for place, column in enumerate(columns)]
 
 
 BEFORE = ("seq", "account", "mechanism", "n_queries", "n_answers", "charge", "secure", "asked")

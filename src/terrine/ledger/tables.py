@@ -91,5 +91,6 @@ COUNTS = sa.Table(
     sa.Column("reinforced", sa.BigInteger, nullable=False),
     sa.Column("secure", sa.Boolean, nullable=False),
     sa.Column("sums", sa.Text, nullable=False),  # queries and answers by mechanism, as JSON
+    sa.Column("root", sa.String(64), nullable=False),  # of the tree
 )
 FIRST = (LEDGER, ENTRIES, REQUESTS, ANSWERS)  # what a ledger of the first version with this schema has

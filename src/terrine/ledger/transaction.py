@@ -20,7 +20,6 @@ from terrine.ledger.tables import ENTRIES
 if TYPE_CHECKING:
     from terrine.ledger.derived import Derived
 
-_PAIRS = 500  # in one IN (...)
 _STREAM = 2000  # rows in memory where all are read
 
 
@@ -89,12 +88,8 @@ class Transaction:
 
     def of_parts(self, parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int, str], Entry]:
         """The reservations and settlements of these requests and parts, by both and kind."""
-        found = {}
-        for start in range(0, len(parts), _PAIRS):
-            pairs = {"pairs": parts[start : start + _PAIRS]}
-            for entry in map(_entry, self.connection.execute(self._sql.entries_of_parts, pairs)):
-                found[entry.request_id, entry.part, entry.kind] = entry
-        return found
+        found = self.connection.execute(self._sql.entries_of_parts, {"rows": _json(parts)}) if parts else ()
+        return {(entry.request_id, entry.part, entry.kind): entry for entry in map(_entry, found)}
 
     def parts(self, request_ids: Collection[str]) -> dict[str, int]:
         """How many reservations these requests have, where they have some."""

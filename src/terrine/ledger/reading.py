@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from terrine import _validate
 from terrine.budgets import Budget, Spending, canonical
+from terrine.errors import InputError
 from terrine.ledger import merkle
 from terrine.ledger.entries import RESERVE, SETTLE, Head, Proof
 
@@ -13,13 +15,16 @@ if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
 
 
-def taken_up(now: Transaction) -> int:
-    """The newest entry that is in the stored tree."""
-    found = now.counts(at_most=1 << 62)
-    return found.seq if found else 0
-
-
-def proof(now: Transaction, first: int, second: int) -> Proof:
+def proof(now: Transaction, first: int, second: int) -> Proof | None:
+    """None where the stored tree does not go so far."""
+    first = _validate.integer("first", first, at_least=0)
+    second = _validate.integer("second", second, at_least=first)
+    last, counts = now.last(), now.counts(at_most=1 << 62)
+    n_entries = last.seq if last else 0
+    if second > n_entries:
+        raise InputError(f"second must be at most {n_entries}, the number of entries, got {second}.")
+    if second > (counts.seq if counts else 0):
+        return None
     spans = {
         "path": merkle.consistency(first, second) if first else [],
         "first_path": merkle.inclusion(first - 1, second) if first else [],

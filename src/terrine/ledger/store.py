@@ -57,7 +57,7 @@ class Store:
             if not self._is_new:
                 now.has_derived = sa.inspect(connection).has_table(TREE.name)
                 if write and not now.has_derived:
-                    upgrade(now, self.start or "")
+                    self._upgrade(now)
             try:
                 yield now
             finally:
@@ -74,6 +74,16 @@ class Store:
             raise LedgerError(f"Expected the ledger that was opened at {self.name}, got another, or none.")
         if seen is not None and digest != seen.digest:
             raise Replaced(f"entry {seen.seq}, which was there before, is gone or is not the same")
+
+    def _upgrade(self, now: Transaction) -> None:
+        try:
+            upgrade(now, self.start or "")
+        except sa.exc.ProgrammingError as error:  # permission denied; the transaction is rolled back
+            why = self._backend.why(error)
+            raise LedgerError(
+                f"The ledger {self.name} was made by an older version, and this role may not upgrade it ({why}). Run "
+                "`terrine ledger upgrade` as the owner of its tables."
+            ) from None
 
     def create(self, header: Mapping[str, Any]) -> None:
         """Make the tables and write the header, unless someone else just did."""

@@ -22,6 +22,7 @@ COMMANDS = (
     ("plan",),
     ("ledger", "show"),
     ("ledger", "verify"),
+    ("ledger", "upgrade"),
     ("ledger", "export"),
     ("serve",),
     ("keys", "create"),

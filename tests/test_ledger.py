@@ -22,6 +22,7 @@ from terrine.errors import BudgetError, InputError, LedgerError, RequestError
 from terrine.ledger import Kept, Ledger
 from terrine.ledger.tables import METADATA
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Outcome
+from terrine.service.keys import Keys
 
 CONFIDENT = ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40)
 COUNT = CountBudget(CONFIDENT, n_queries=100, n_answers=30, delta=1e-5)
@@ -355,6 +356,10 @@ def filled(where):
 @pytest.mark.parametrize("table", METADATA.tables)
 def test_the_database_itself_refuses_to_change_or_delete_a_row(where, table):
     with filled(where) as ledger:
+        keys = Keys(where)
+        keys.create("someone")
+        keys.revoke("someone")
+        keys.close()
         column = METADATA.tables[table].columns.keys()[0]
         verbs = [f"UPDATE {table} SET {column} = {column}", f"DELETE FROM {table}"]
         for statement in [*verbs, f"TRUNCATE {table} CASCADE"] if on_server(where) else verbs:
@@ -363,7 +368,8 @@ def test_the_database_itself_refuses_to_change_or_delete_a_row(where, table):
                 ledger._store.transaction(write=True) as now,
             ):
                 now.connection.exec_driver_sql(statement)
-        assert len(ledger.entries()) == 5
+        assert len(ledger.entries()) == 7
+        assert ledger.verify() == []
 
 
 def test_a_clean_ledger_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):

@@ -65,6 +65,29 @@ TAMPERINGS = [
         f"VALUES ('{'3' * 64}', 1, 0, TRUE, 2), ('{'4' * 64}', -1, 0, TRUE, 2)",
         "entry 2: has more answers than it paid for",
     ),
+    (
+        f"INSERT INTO terrine_answers (query, label, outcome, secure, entry) VALUES ('{'3' * 64}', 1, 1, TRUE, 3)",
+        "answer 33333333: was settled by entry 3, which is not there",
+    ),
+    (
+        f"INSERT INTO terrine_answers (query, label, outcome, secure, entry) VALUES ('{'3' * 64}', 1, 1, TRUE, 9)",
+        "answer 33333333: was settled by entry 9, which is not there",
+    ),
+    ("UPDATE terrine_counts SET open = 0 WHERE seq = 5", "entry 5: the counts up to here are not what follows"),
+    ("UPDATE terrine_counts SET answered = 5 WHERE seq = 3", "entry 3: the counts up to here are not what follows"),
+    ("UPDATE terrine_counts SET sums = 'x' WHERE seq = 3", "entry 3: the counts up to here are not what follows"),
+    ("UPDATE terrine_counts SET secure = TRUE WHERE seq = 5", "entry 5: the counts up to here are not what follows"),
+    ("UPDATE terrine_counts SET root = '0' WHERE seq = 2", "entry 2: the counts up to here are not what follows"),
+    ("UPDATE terrine_counts SET seq = 9 WHERE seq = 5", "the counts or the tree go on after the last entry"),
+    ("UPDATE terrine_tree SET hash = '0' WHERE node = 2", "entry 4: the tree is not what follows from the entries"),
+    ("DELETE FROM terrine_tree WHERE node = 1", "entry 2: the tree is not what follows from the entries"),
+    ("INSERT INTO terrine_tree VALUES (4, '0')", "the counts or the tree go on after the last entry"),
+    (
+        f"UPDATE {ENTRY} SET time = '2001-01-01T00:00:00.000+00:00' WHERE seq = 3",
+        "entry 3: is more than 5 s earlier than the entry before it",
+    ),
+    (f"UPDATE {ENTRY} SET time = '' WHERE seq = 3", "entry 3: is more than 5 s earlier than the entry before it"),
+    (f"UPDATE {ENTRY} SET kind = 'key', part = 0 WHERE seq = 3", "entry 3: is about a key, and charges something"),
 ]
 
 
@@ -134,7 +157,10 @@ def test_an_undercharged_entry_is_found(where):
     with Ledger(where) as ledger:
         rechained = ledger.entries()[0].chained(header_digest(where))
         meddle(where, f"UPDATE {ENTRY} SET digest = '{rechained}'")  # by someone who knows how
-        assert ledger.verify() == ["entry 1: is charged less than it costs"]
+        assert ledger.verify() == [
+            "entry 1: is charged less than it costs",
+            "entry 1: the counts up to here are not what follows from the entries",  # nor is the root beside them
+        ]
 
 
 def header_digest(place):
@@ -267,3 +293,198 @@ def test_the_command_line_shows_verifies_and_exports(made, tmp_path, monkeypatch
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert PASSWORD not in done.stderr
         assert ROLE not in done.stderr
+
+
+@pytest.fixture
+def keyed(made):
+    """A ledger with a key in use and one that was revoked."""
+    from terrine.service.keys import Keys
+
+    place = made()
+    keys = Keys(place)
+    keys.create("ann", quota=5)
+    keys.create("bob", role="admin")
+    keys.revoke("bob")
+    keys.close()
+    return place
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE terrine_keys SET quota = 500 WHERE name = 'ann'", "it is not in the chain, or was changed"),
+        ("UPDATE terrine_keys SET quota = 500 WHERE name = 'ann'", "entry 6: the row of key"),
+        ("UPDATE terrine_keys SET role = 'admin' WHERE name = 'ann'", "it is not in the chain, or was changed"),
+        (f"UPDATE terrine_keys SET sha256 = '{'0' * 64}'", "it is not in the chain, or was changed"),
+        ("DELETE FROM terrine_keys WHERE name = 'ann'", "that it is about is gone or was changed"),
+        ("INSERT INTO terrine_keys VALUES ('0', 'eve', 'admin', NULL, '0', '0')", "key 0: it is not in the chain"),
+        ("INSERT INTO terrine_keys_revoked VALUES ('0', '0')", "key 0: its revocation is not in the chain"),
+        ("DELETE FROM terrine_keys_revoked", "entry 8: the row of key"),
+        (f"UPDATE {ENTRY} SET n_queries = 1 WHERE kind = 'key'", "entry 6: is about a key, and charges something"),
+        (f"UPDATE {ENTRY} SET asked = '0' WHERE kind = 'revoke'", "its revocation is not in the chain, or was changed"),
+    ],
+)
+def test_keys_quotas_and_revocations_are_in_the_chain(keyed, statement, problem):
+    with Ledger(keyed) as ledger:
+        assert ledger.verify() == []
+    meddle(keyed, statement)
+    with Ledger(keyed) as ledger:
+        found = ledger.verify()
+        assert any(problem in line for line in found), found
+
+
+def test_a_key_that_was_changed_or_put_in_by_hand_is_refused(keyed):
+    from terrine.service.keys import Keys
+
+    keys = Keys(keyed)
+    shown = keys.create("carl", quota=1)
+    assert keys.find(shown).quota == 1
+    mine = rows(keyed, "SELECT sha256 FROM terrine_keys WHERE name = 'carl'")[0][0]
+    meddle(keyed, f"INSERT INTO terrine_keys VALUES ('00000000000e', 'eve', 'admin', NULL, '{mine}', '0')")
+    keys._read = -1e9
+    assert keys.find(shown.replace(shown.split("_")[1], "00000000000e")) is None
+    meddle(keyed, "UPDATE terrine_keys SET quota = NULL WHERE name = 'carl'")
+    keys._read = -1e9
+    assert keys.find(shown) is None
+    meddle(keyed, "UPDATE terrine_keys SET quota = 1 WHERE name = 'carl'", "DELETE FROM terrine_keys_revoked")
+    keys._read = -1e9
+    assert keys.find(shown).quota == 1
+    assert {key.name: key.revoked is None for key in keys.list()} == {"ann": True, "bob": False, "carl": True}
+    keys.close()
+
+
+def test_one_head_covers_the_keys(made):
+    from terrine.service.keys import Keys
+
+    place, other = made(), made()
+    heads = []
+    for where in (place, other):
+        keys = Keys(where)
+        keys.create("ann", quota=5)
+        keys.close()
+        with Ledger(where) as ledger:
+            heads.append(ledger.head())
+            assert ledger.head().seq == 6
+    with Ledger(place) as ledger:
+        assert ledger.verify(head=heads[0]) == []
+        assert "entry 6 is not the one that was seen" in ledger.verify(head=heads[1])[0]
+
+
+def test_time_does_not_run_backwards(where, monkeypatch):
+    from datetime import UTC, datetime, timedelta
+
+    from terrine.ledger import page
+
+    class Clock(datetime):
+        ahead = timedelta()
+
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.now(UTC) + cls.ahead
+
+    monkeypatch.setattr(page, "datetime", Clock)
+    with Ledger(where, budget=COUNT) as ledger:
+        for k, seconds in enumerate((3600, 0, -3600, 7200, 0)):
+            Clock.ahead = timedelta(seconds=seconds)
+            ledger.reserve(CONFIDENT, n_queries=1, request_id=f"{k}")
+        times = [entry.time for entry in ledger.entries()]
+        assert times == sorted(times)
+        assert times[0] == times[1] == times[2] < times[3] == times[4]
+        assert ledger.verify() == []
+
+
+def test_a_few_seconds_back_are_allowed_as_of_servers_that_shared_an_older_ledger(where):
+    from datetime import datetime, timedelta
+
+    with filled(where) as ledger:
+        first = datetime.fromisoformat(ledger.entries()[1].time)
+        for seconds, wrong in ((4, False), (6, True)):
+            time = (first - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+            meddle(where, f"UPDATE {ENTRY} SET time = '{time}' WHERE seq = 3")
+            assert any("5 s earlier" in line for line in ledger.verify()) == wrong
+
+
+SAME_NAME = {
+    "sqlite": [
+        (
+            ["DROP TRIGGER {0}_no_update", "CREATE TRIGGER {0}_no_update BEFORE UPDATE ON {0} BEGIN SELECT 1; END"],
+            "the trigger {0}_no_update is not as the ledger made it",
+        ),
+        (
+            [
+                "DROP TRIGGER {0}_no_delete",
+                "CREATE TRIGGER {0}_no_delete BEFORE DELETE ON {0} WHEN old.secure = 7 "
+                "BEGIN SELECT RAISE(ABORT, 'a ledger is only ever added to'); END",
+            ],
+            "the trigger {0}_no_delete is not as the ledger made it",
+        ),
+        (
+            ["CREATE TRIGGER quiet BEFORE INSERT ON {0} BEGIN SELECT RAISE(IGNORE); END"],
+            "the trigger quiet is not the ledger's own: rows may be lost",
+        ),
+        (
+            ["ALTER TABLE {0} RENAME TO other", "CREATE TABLE {0} AS SELECT * FROM other", "DROP TABLE other"],
+            "the table {0} lacks its unique index over",
+        ),
+        (["ALTER TABLE {0} ADD COLUMN more TEXT"], "the table {0} is not as the ledger made it: column more"),
+        (["DROP TABLE terrine_tree", "DROP TABLE {0}"], "the table {0} is gone"),
+    ],
+    "postgresql": [
+        (
+            ["CREATE OR REPLACE FUNCTION terrine_only_added() RETURNS trigger LANGUAGE plpgsql AS "
+             "$$ BEGIN RETURN NULL; END $$"],
+            "the trigger {0}_no_change is not as the ledger made it",
+        ),
+        (
+            [
+                "DROP TRIGGER {0}_no_change ON {0}",
+                "CREATE TRIGGER {0}_no_change BEFORE TRUNCATE ON {0} FOR EACH STATEMENT "
+                "EXECUTE FUNCTION terrine_only_added()",
+            ],
+            "the trigger {0}_no_change is not as the ledger made it",
+        ),
+        (
+            [
+                "DROP TRIGGER {0}_no_change ON {0}",
+                "CREATE TRIGGER {0}_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON {0} FOR EACH STATEMENT "
+                "WHEN (current_user = 'nobody') EXECUTE FUNCTION terrine_only_added()",
+            ],
+            "the trigger {0}_no_change is not as the ledger made it",
+        ),
+        (["ALTER TABLE {0} DISABLE TRIGGER {0}_no_change"], "the trigger {0}_no_change is gone"),
+        (["ALTER TABLE {0} ENABLE REPLICA TRIGGER {0}_no_change"], "the trigger {0}_no_change is gone"),
+        (
+            ["CREATE RULE quiet AS ON INSERT TO {0} DO INSTEAD NOTHING"],
+            "the rule quiet on {0} is not the ledger's own",
+        ),
+        (["ALTER TABLE {0} DROP CONSTRAINT {0}_pkey"], "the table {0} lacks its unique index over"),
+        (["ALTER TABLE {0} ADD COLUMN more TEXT"], "the table {0} is not as the ledger made it: column more"),
+        (["DROP TABLE terrine_tree", "DROP TABLE {0}"], "the table {0} is gone"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", [ENTRY, "terrine_answers"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_triggers_and_tables_are_compared_by_what_they_are(kind, table, tmp_path):
+    import sqlite3
+    from contextlib import closing
+
+    if kind == "postgresql":
+        whole = postgres.server().database()
+        filled(whole).close()
+    for k, (statements, problem) in enumerate(SAME_NAME[kind]):
+        if kind == "postgresql":
+            place = postgres.server().database(like=whole)
+            with postgres.server().superuser(place) as connection:
+                for statement in statements:
+                    connection.execute(statement.format(table))
+        else:
+            place = str(tmp_path / f"{k}.sqlite")
+            filled(place).close()
+            with closing(sqlite3.connect(place, isolation_level=None)) as connection:
+                for statement in statements:
+                    connection.execute(statement.format(table))
+        with Ledger(place) as ledger:
+            for found in (ledger.verify(), ledger.verify_recent()):
+                assert any(problem.format(table) in line for line in found), (statements, found)

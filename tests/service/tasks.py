@@ -88,6 +88,11 @@ class Service:
             thread.join(30)
             listening.close()
 
+    def close(self):
+        """Let go of the database, so that its files may be moved."""
+        self.ledger.close()
+        self.keys.close()
+
     @contextmanager
     def client(self):
         with self.serving() as url, httpx.Client(base_url=url, timeout=60) as http:

@@ -167,20 +167,116 @@ def test_no_key(monkeypatch):
         RemoteLabeller("http://127.0.0.1:1")
 
 
+def copied(folder, to):
+    """A ledger's files, as a back-up has them."""
+    to.mkdir(exist_ok=True)
+    for path in folder.glob("ledger.sqlite*"):
+        shutil.copy(path, to)
+
+
+def restored(copy, folder):
+    for path in folder.glob("ledger.sqlite*"):
+        path.unlink()
+    for path in copy.iterdir():
+        shutil.copy(path, folder)
+
+
+def refused_for_good(url, service, head, message):
+    """At this call and at the next ones, by this client and by a new one; what is kept stays what it was."""
+    kept = head.read_text()
+    labeller = remote(url, service, head=head)
+    for k in range(2):
+        with pytest.raises(LedgerError, match=message):
+            labeller.label(rows_of(2, seed=40 + k), request_id=f"refused {k}")
+        with pytest.raises(LedgerError, match=message):
+            remote(url, service, head=head).budget()
+    assert head.read_text() == kept
+
+
 def test_an_older_ledger_that_was_restored_is_refused(service, tmp_path):
-    head = tmp_path / "head.json"
+    head, copy = tmp_path / "head.json", tmp_path / "copy"
     with service.serving() as url:
         remote(url, service, head=head).label(rows_of(5), request_id="a")
     kept = json.loads(head.read_text())
     assert kept["head"] == str(Ledger(service.where).head())
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in tmp_path.glob("ledger.sqlite*"):
-        shutil.copy(path, copy)
+    assert kept["root"] == Ledger(service.where).tree_head().root
+    service.close()
+    copied(tmp_path, copy)
     with service.serving() as url:
         remote(url, service, head=head).label(rows_of(5, seed=1), request_id="b")
-    for path in copy.iterdir():
-        shutil.copy(path, tmp_path)
-    with service.serving() as url, pytest.raises(LedgerError, match="an older one was restored"):
-        remote(url, service, head=head).label(rows_of(5, seed=2), request_id="c")
-    assert json.loads(head.read_text())["head"] > kept["head"]  # the newer one is still kept
+    restored(copy, tmp_path)
+    with service.serving() as url:
+        refused_for_good(url, service, head, "it is shorter. An older one was restored")
+
+
+@pytest.mark.parametrize("old_file", [False, True], ids=["with a root", "of an older client"])
+def test_a_rollback_that_was_outgrown_is_refused(service, tmp_path, old_file):
+    """Restored to a few entries, and more spent since by another key than were there before."""
+    head, copy = tmp_path / "head.json", tmp_path / "copy"
+    with service.serving() as url:
+        remote(url, service, head=head).label(rows_of(4), request_id="a")
+    service.close()
+    copied(tmp_path, copy)
+    with service.serving() as url:
+        mine = remote(url, service, head=head, batch=1)
+        mine.label(rows_of(20, seed=1), request_id="b")
+    if old_file:
+        head.write_text(json.dumps({name: json.loads(head.read_text())[name] for name in ("ledger_id", "head")}))
+    restored(copy, tmp_path)
+    with service.serving() as url:
+        other = RemoteLabeller(url, key=service.admin, batch=1)
+        other.label(rows_of(40, seed=2), request_id="c")
+        kept = int(json.loads(head.read_text())["head"].partition(":")[0])
+        assert int(other.budget()["head"].partition(":")[0]) > kept
+        refused_for_good(url, service, head, "the entry that was kept is not in it. An older one was restored")
+        mine.url, mine._http = url, other._http  # as one that was there all the time
+        with pytest.raises(LedgerError, match="An older one was restored"):
+            mine.budget()
+
+
+def test_a_head_of_an_older_client_is_taken_up(service, tmp_path):
+    head = tmp_path / "head.json"
+    with service.serving() as url:
+        remote(url, service, head=head).label(rows_of(4), request_id="a")
+        old = {name: json.loads(head.read_text())[name] for name in ("ledger_id", "head")}
+        head.write_text(json.dumps(old))
+        remote(url, service, head=head).label(rows_of(4, seed=1), request_id="b")
+    assert json.loads(head.read_text())["root"] == Ledger(service.where).tree_head().root
+
+
+@pytest.mark.parametrize("change", ["root", "head", "path", "first_path", "second_path", "none"])
+def test_what_a_service_cannot_prove_is_not_kept(service, tmp_path, monkeypatch, change):
+    head, call = tmp_path / "head.json", RemoteLabeller._call
+    other = "0" * 64
+
+    def forged(self, method, path, **sent):
+        found = call(self, method, path, **sent)
+        if path == "/v1/budget" and change in ("root", "head"):
+            number = found["head"].partition(":")[0]
+            found[change] = other if change == "root" else f"{number}:{other}"
+        if path == "/v1/ledger/consistency" and change in found:
+            found[change] = [other, *found[change][1:]]
+        if path == "/v1/ledger/consistency" and change == "none":
+            del found["path"]
+        return found
+
+    with service.serving() as url:
+        remote(url, service, head=head).label(rows_of(7), request_id="a")
+        remote(url, service).label(rows_of(3, seed=1), request_id="b")
+        monkeypatch.setattr(RemoteLabeller, "_call", forged)
+        refused_for_good(url, service, head, "An older one was restored, or entries were changed")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ledger_id": 3, "head": "1"}', '{"head": 7}'])
+def test_a_file_that_holds_no_head_is_refused_and_left_alone(service, tmp_path, text):
+    (tmp_path / "head.json").write_text(text)
+    with service.serving() as url:
+        refused_for_good(url, service, tmp_path / "head.json", "does not hold a ledger's head")
+
+
+def test_a_service_without_a_root_is_refused(service, monkeypatch):
+    call = RemoteLabeller._call
+    less = lambda self, *sent, **more: {k: v for k, v in call(self, *sent, **more).items() if k != "root"}  # noqa: E731
+    monkeypatch.setattr(RemoteLabeller, "_call", less)
+    with service.serving() as url, pytest.raises(LedgerError, match="does not publish its ledger's head and root"):
+        remote(url, service).budget()

@@ -1,4 +1,4 @@
-"""Commands on a ledger: show, verify, export."""
+"""Commands on a ledger: show, verify, upgrade, export."""
 
 from __future__ import annotations
 
@@ -65,6 +65,23 @@ def verify_command(
         print(f"{newest.seq} entries, no problem found. Head: {newest}")
     if problems:
         raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
+
+
+@ledger_app.command("upgrade")
+def upgrade_command(where: Where, as_json: Json = False) -> None:
+    """Build what this version keeps beside the entries of a ledger that an older one made. Entries stay as they are.
+
+    The first command that writes does the same; on PostgreSQL it takes the owner of the tables.
+    """
+    from terrine.ledger import Ledger
+
+    with Ledger(_where(where)) as ledger:
+        ledger.upgrade()
+        head, root = ledger.tree_head()
+    if as_json:
+        print_json({"entries": head.seq, "head": str(head), "root": root})
+    else:
+        print(f"{head.seq} entries. Head: {head}")
 
 
 @ledger_app.command("export")

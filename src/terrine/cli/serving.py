@@ -73,7 +73,7 @@ def serve(
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="terrine-metrics-")
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
     address = bind(host, port)
-    print(f"Ledger and teachers are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
+    print(f"Teachers and newest entries are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
     sys.stdout.flush()
@@ -144,13 +144,13 @@ def place_of(run: Any, ledger: str | None) -> str | Path:
 
 
 def checked(folder: Path, where: str | None) -> Ledger:
-    """The run's ledger, after a look at every entry and every teacher."""
+    """The run's ledger, after a look at its newest entries and at every teacher; `terrine ledger verify` reads all."""
     from terrine.run import Run
 
     run = Run(folder)
     run.ensemble()  # every file is verified
     ledger = run.ledger(where)
-    if problems := ledger.verify():
+    if problems := ledger.verify_recent():
         raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
     return ledger
 

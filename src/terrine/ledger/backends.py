@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from terrine._files import sync_folder
 from terrine.errors import LedgerError, MissingDependencyError
-from terrine.ledger.tables import guards
+from terrine.ledger import guards
+from terrine.ledger.files import Files
 
 _WAIT = 60  # seconds for another process to finish its transaction
 _REACH = 10  # seconds for a server to answer at all
@@ -26,27 +27,48 @@ class Sqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
+        self._files = Files(path)
 
     def engine(self) -> sa.Engine:
-        url = sa.URL.create("sqlite", database=str(self.path))
+        query = {"mode": "rw", "uri": "true"}  # one that is gone is not made anew
         if self._is_still():
             query = {"mode": "ro", "immutable": "1", "uri": "true"}
-            url = sa.URL.create("sqlite", database=self.path.as_uri(), query=query)
+        url = sa.URL.create("sqlite", database=self.path.as_uri(), query=query)
         engine = sa.create_engine(url, connect_args={"timeout": _WAIT}, hide_parameters=True)
+        files = self._files
 
         @sa.event.listens_for(engine, "connect")
         def on_connect(connection: Any, _: object) -> None:
             connection.isolation_level = None  # the driver begins no transaction of its own: on_begin does
             cursor = connection.cursor()
             cursor.execute("PRAGMA synchronous=FULL")  # what is committed survives a power cut
+            cursor.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the log, and keeps it from removal
             cursor.close()
+            files.opened()
+
+        @sa.event.listens_for(engine, "close")
+        def on_close(_: Any, __: object) -> None:
+            files.closed()
 
         @sa.event.listens_for(engine, "begin")
         def on_begin(connection: sa.Connection) -> None:
-            write = connection.get_execution_options().get("terrine_write", False)
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+            if connection.get_execution_options().get("terrine_write", False):
+                connection.exec_driver_sql("PRAGMA shrink_memory")  # pages are read again: the file may be an older one
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.exec_driver_sql("BEGIN")
 
         return engine
+
+    def check(self) -> None:
+        """Replaced, if the file is not the one that was opened."""
+        self._files.check()
+
+    def closed(self) -> None:
+        self._files.forget(connections=False)
+
+    def forked(self) -> None:
+        self._files.forget(connections=True)
 
     def _is_still(self) -> bool:
         """Whether it can only be read: a whole file where SQLite can make none beside it, not even to look at it."""
@@ -56,18 +78,20 @@ class Sqlite:
     def options(self, *, write: bool) -> dict[str, Any]:
         return {"terrine_write": write}
 
-    def lock(self, connection: sa.Connection) -> str | None:
-        """BEGIN IMMEDIATE has it: the header's digest."""
-        return connection.exec_driver_sql("SELECT digest FROM terrine_ledger").scalar()
+    def lock(self, connection: sa.Connection, seq: int) -> tuple[str | None, str | None]:
+        """BEGIN IMMEDIATE has it: the header's digest, and that of an entry."""
+        ask = "SELECT digest, (SELECT digest FROM terrine_entries WHERE seq = ?) FROM terrine_ledger"
+        found = connection.exec_driver_sql(ask, (seq,)).first()
+        return (found[0], found[1]) if found else (None, None)
 
     def is_missing(self) -> bool:
         return not self.path.exists()  # connecting would make a file
 
-    def prepare(self, engine: sa.Engine) -> None:
-        """A write-ahead log, before the first table."""
-        raw = engine.raw_connection()
+    def prepare(self) -> None:
+        """A file with a write-ahead log, before the first table."""
+        raw = sqlite3.connect(self.path, timeout=_WAIT)
         try:
-            raw.cursor().execute("PRAGMA journal_mode=WAL")
+            raw.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):  # locked: another process is making it
                 raise
@@ -86,8 +110,7 @@ class Sqlite:
         return [] if found == ["ok"] else [f"the file is damaged: {' '.join(str(line).split())}" for line in found]
 
     def doubts(self, connection: sa.Connection) -> list[str]:
-        there = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars()
-        return unguarded(guards("sqlite") - set(there))
+        return guards.doubts(connection)
 
     def why(self, error: Exception) -> str:
         return str(getattr(error, "orig", None) or getattr(error, "strerror", None) or error)
@@ -139,17 +162,29 @@ class Postgres:
         level = "READ COMMITTED" if write else "REPEATABLE READ"
         return {"terrine_write": write, "isolation_level": level, "postgresql_readonly": not write}
 
-    def lock(self, connection: sa.Connection) -> str | None:
-        """The header's digest. If this process hangs it loses the lock, and its transaction: others wait."""
-        return connection.exec_driver_sql(
-            f"SELECT digest, set_config('idle_in_transaction_session_timeout', '{_WAIT}s', true) "
-            "FROM terrine_ledger FOR UPDATE"
-        ).scalar()
+    def check(self) -> None:
+        """Nothing: a server answers for its own files."""
+
+    def closed(self) -> None:
+        """Nothing."""
+
+    def forked(self) -> None:
+        """Nothing."""
+
+    def lock(self, connection: sa.Connection, seq: int) -> tuple[str | None, str | None]:
+        """The header's digest, and that of an entry. If this process hangs it loses the lock, and its transaction:
+        others wait."""
+        found = connection.exec_driver_sql(
+            f"SELECT digest, (SELECT digest FROM terrine_entries WHERE seq = %s), "
+            f"set_config('idle_in_transaction_session_timeout', '{_WAIT}s', true) FROM terrine_ledger FOR UPDATE",
+            (seq,),
+        ).first()
+        return (found[0], found[1]) if found else (None, None)
 
     def is_missing(self) -> bool:
         return False
 
-    def prepare(self, engine: sa.Engine) -> None:
+    def prepare(self) -> None:
         """Nothing: a server keeps a write-ahead log anyway."""
 
     def lock_making(self, connection: sa.Connection) -> None:
@@ -166,13 +201,9 @@ class Postgres:
         """A server that forgets, and tables that may be changed."""
         settings = ("fsync", "full_page_writes")
         off = [name for name in settings if connection.exec_driver_sql(f"SHOW {name}").scalar() != "on"]
-        there = connection.exec_driver_sql(
-            "SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND tgrelid IN "
-            "(SELECT oid FROM pg_class WHERE relname LIKE 'terrine\\_%%' AND pg_table_is_visible(oid))"
-        ).scalars()
         return [
             *(f"the server runs with {name} off: a power cut may lose what was charged" for name in off),
-            *unguarded(guards("postgresql") - set(there)),
+            *guards.doubts(connection),
         ]
 
     def why(self, error: Exception) -> str:
@@ -207,11 +238,6 @@ def backend(where: str | Path) -> Sqlite | Postgres:
     if url is None or not url.database:
         raise LedgerError(f"{_EXPECTED}, got another spelling, or one without a database.")
     return Postgres(url)
-
-
-def unguarded(missing: set[str]) -> list[str]:
-    """Rows of a table without its trigger may have been changed."""
-    return [f"the trigger {name} is gone: rows may have been changed" for name in sorted(missing)]
 
 
 def _file(text: str) -> Path:

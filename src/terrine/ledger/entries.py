@@ -15,6 +15,7 @@ from terrine.errors import InputError
 LEDGER_SCHEMA = "terrine.ledger/2"
 ENTRY_SCHEMA = "terrine.entry/2"
 RESERVE, SETTLE = "reserve", "settle"
+KEY, REVOKE = "key", "revoke"  # of the label service: a key was made, or is refused from here on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +25,16 @@ class Entry:
     Attributes:
         seq: 1, 2, 3, ... without a gap.
         time: UTC.
-        kind: "reserve": charged its worst case before noise is drawn; "settle": lowered to what public outcomes show.
-        request_id, part: whose; a request that is sliced, or tried again after a crash, has several parts.
+        kind: "reserve": charged its worst case before noise is drawn; "settle": lowered to what public outcomes show;
+            "key", "revoke": a key of the label service was made or revoked, at no charge.
+        request_id, part: whose; a request that is sliced, or tried again after a crash, has several parts. Of a key,
+            its id and 0.
         account: on whose behalf.
         mechanism: as JSON.
         n_queries, n_answers: charged for this part from here on; so is ``charge``, at a filter's order in 2^-50 nats.
         secure: False where seeded noise was used.
-        asked: of a reservation, the digest of what its request asks; "" where it came without one.
+        asked: of a reservation, the digest of what its request asks; "" where it came without one. Of a key or a
+            revocation, the digest of its row.
         answers_digest: of a settlement, over the answers it kept.
         total: charged for the whole ledger from here on; ``account_total``: for the account.
         digest: sha256 over the digest before and all other fields.
@@ -60,15 +64,21 @@ class Entry:
 
     def flat(self) -> dict[str, Any]:
         """Its fields as a table's columns: total_queries, account_queries, and so on."""
-        row = {name: value for name, value in vars(self).items() if not name.endswith("total")}
-        totals = {f"total_{name}": value for name, value in vars(self.total).items()}
-        return {**row, **totals, **{f"account_{name}": value for name, value in vars(self.account_total).items()}}
+        row = dict(vars(self))
+        for whose, spent in (("total", row.pop("total")), ("account", row.pop("account_total"))):
+            row[f"{whose}_queries"], row[f"{whose}_answers"] = spent.queries, spent.answers
+            row[f"{whose}_charge"] = spent.charge
+        return row
 
     def chained(self, before: str) -> str:
         """What its digest must be, after the entry, or the header, of digest ``before``."""
         fields = self.flat()
         del fields["digest"]
         return sha256(before + canonical(fields))
+
+    @property
+    def head(self) -> Head:
+        return Head(self.seq, self.digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +149,7 @@ class Head(NamedTuple):
     def parse(cls, text: str) -> Self:
         """From "17:ab12...", as it is printed."""
         seq, _, digest = str(text).strip().partition(":")
-        if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and len(digest) == 64 and set(digest) <= _HEX):
+        if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and is_digest(digest)):
             raise InputError(
                 "Expected a ledger's head, a number and 64 hex digits as in 17:ab12..., got something else."
             )
@@ -147,6 +157,37 @@ class Head(NamedTuple):
 
 
 _HEX = set("0123456789abcdef")
+
+
+class TreeHead(NamedTuple):
+    """A head, and the root of the Merkle tree over all digests up to it."""
+
+    head: Head
+    root: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """That the ledger of ``second`` entries goes on from that of ``first``; hashes as in RFC 6962.
+
+    Attributes:
+        path: the consistency path between the trees of both sizes; empty where ``first`` is 0.
+        first_path, second_path: inclusion of entries ``first`` and ``second`` in the tree of the second size; of an
+            entry 0, which there is not, empty.
+        root: of that tree.
+    """
+
+    first: int
+    second: int
+    path: list[str]
+    first_path: list[str]
+    second_path: list[str]
+    root: str
+
+
+def is_digest(value: Any) -> bool:
+    """64 hex digits."""
+    return isinstance(value, str) and len(value) == 64 and set(value) <= _HEX
 
 
 def sha256(text: str) -> str:
@@ -162,3 +203,8 @@ def answers_digest(answers: Iterable[tuple[str, Kept]]) -> str:
     """Over [query, label, outcome, secure] of each, sorted."""
     rows = sorted([query, *kept] for query, kept in answers)
     return sha256(json.dumps(rows, separators=(",", ":")))
+
+
+def row_digest(row: Mapping[str, Any]) -> str:
+    """Of a key's or a revocation's row."""
+    return sha256(canonical(dict(row)))

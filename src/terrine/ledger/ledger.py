@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from terrine import _validate
 from terrine.accounting.costs import worst_case_cost
@@ -37,6 +37,7 @@ from terrine.errors import (
     TerrineError,
 )
 from terrine.ledger import audit, reading
+from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
     LEDGER_SCHEMA,
     RESERVE,
@@ -45,13 +46,17 @@ from terrine.ledger.entries import (
     Entry,
     Head,
     Kept,
+    Proof,
     Reservation,
-    answers_digest,
+    TreeHead,
     checked_request_id,
     header_digest,
 )
 from terrine.ledger.page import Page, Requests, other_rows
 from terrine.mechanisms import Mechanism, Outcome
+
+if TYPE_CHECKING:
+    from terrine.ledger.transaction import Transaction
 
 
 class Ledger:
@@ -213,8 +218,7 @@ class Ledger:
                     f"got n_answered={n_answered}."
                 )
 
-    def _settle(self, page: Page, reserved: Entry, n_answered: int, kept: Mapping[str, Kept]) -> int:
-        """The settling entry's number."""
+    def _settle(self, page: Page, reserved: Entry, n_answered: int, kept: Mapping[str, Kept]) -> None:
         mechanism = mechanism_from_json(json.loads(reserved.mechanism))
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(
@@ -225,7 +229,7 @@ class Ledger:
             raise LedgerError(f"Expected n_answered <= {reserved.n_queries}, as reserved, got n_answered={n_answered}.")
         price = self._budget.price(mechanism, n_queries=reserved.n_queries, n_answers=n_answered)
         price = replace(price, charge=min(price.charge, reserved.charge))
-        return page.add(
+        page.add(
             kind=SETTLE,
             request_id=reserved.request_id,
             part=reserved.part,
@@ -234,7 +238,7 @@ class Ledger:
             price=price,
             change=price - reserved.spending,
             secure=reserved.secure,
-            answers_digest=answers_digest(kept.items()),
+            kept=kept,
         )
 
     def keep(self, reservation: Reservation, answers: Mapping[str, Kept]) -> dict[str, Kept]:
@@ -258,7 +262,6 @@ class Ledger:
             found = now.of_parts([(reservation.request_id, reservation.part) for reservation, _ in pairs])
             known = now.kept({query: None for _, answers in pairs for query in answers})
             page = Page(now, self._start, accounts={entry.account for entry in found.values()})
-            kept: dict[int, dict[str, Kept]] = {}
             for reservation, answers in pairs:
                 name, part = reservation.request_id, reservation.part
                 reserved = _reserved(found, name, part)
@@ -271,11 +274,10 @@ class Ledger:
                     if query not in known
                 }
                 n_answered = sum(answer.outcome == Outcome.TEACHERS for answer in answers.values())
-                kept[self._settle(page, reserved, n_answered, fresh)] = fresh
+                self._settle(page, reserved, n_answered, fresh)
                 known |= fresh
                 given.append({query: known[query] for query in answers})
             page.write()
-            now.keep(kept)
         return given
 
     def recall(self, queries: Iterable[str], *, request_id: str, digest: str) -> dict[str, Kept]:
@@ -319,8 +321,8 @@ class Ledger:
         orders = self._budget.orders
         curve = RdpCurve(orders, 0 * orders, "charged so far: progress, not a guarantee")
         with self._store.transaction(write=False) as now:
-            sums = now.sums()
-        for text, queries, answers in sums:
+            sums = Derived.newest(now, now.last()).counts.sums
+        for text, (queries, answers) in sorted(sums.items()):
             mechanism = mechanism_from_json(json.loads(text))
             cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
             curve = curve + cost.renamed(curve.basis)
@@ -336,7 +338,21 @@ class Ledger:
         """The newest entry's number and digest; of an empty ledger, 0 and the header's."""
         with self._store.transaction(write=False) as now:
             last = now.last()
-        return Head(last.seq, last.digest) if last else Head(0, self._start)
+        return last.head if last else Head(0, self._start)
+
+    def tree_head(self) -> TreeHead:
+        """The head, and the root of the Merkle tree over all entries up to it."""
+        with self._store.transaction(write=False) as now:
+            return Derived.newest(now, now.last()).tree_head(self._start)
+
+    def proof(self, first: int, second: int) -> Proof:
+        """That the ledger of the second number of entries goes on from that of the first: see `Proof`."""
+        with self._store.transaction(write=False) as now:
+            found = reading.proof(now, first, second)
+        if found is not None:
+            return found
+        self.upgrade()  # an older version wrote entries since
+        return self.proof(first, second)
 
     def entries(self) -> list[Entry]:
         with self._store.transaction(write=False) as now:
@@ -350,7 +366,7 @@ class Ledger:
     def outcomes(self) -> dict[str, int]:
         """How many of the answers that are kept were answered, withheld or reinforced."""
         with self._store.transaction(write=False) as now:
-            return reading.outcomes(now)
+            return Derived.newest(now, now.last()).counts.outcomes()
 
     def request(self, request_id: str) -> dict[str, Any] | None:
         """A request's parts and what was charged for them; None where it is not known."""
@@ -369,14 +385,33 @@ class Ledger:
         with self._store.transaction(write=False) as now:
             yield from reading.export(now, header)
 
+    def upgrade(self) -> None:
+        """Build what this version keeps beside the entries, where an older one made the ledger or wrote to it since.
+
+        The first verb that writes does the same.
+        """
+        with self._store.transaction(write=True) as now:
+            Page(now, self._start, accounts=())
+
     def verify(self, *, head: Head | None = None) -> list[str]:
         """What is wrong with the ledger, one line each; an empty list if nothing is.
 
         Args:
             head: one that was seen before: the ledger must still hold that entry, unchanged.
         """
-        if damages := self._store.damages():
-            return damages
+        return self._store.damages() or self._verified(
+            lambda now: audit.problems(now, self._budget, start=self._start, head=head)
+        )
+
+    def verify_recent(self) -> list[str]:
+        """What is wrong with the newest entries, and with everything that they are checked against; for a start.
+
+        From a checkpoint some thousands of entries back, which must be chained to the entry before it and in the
+        newest tree. What was changed before it and not in the tree is for `verify` to see, and so is a damaged file.
+        """
+        return self._verified(lambda now: audit.recent_problems(now, self._budget, start=self._start))
+
+    def _verified(self, look: Callable[[Transaction], list[str]]) -> list[str]:
         doubts = self._store.doubts()
         try:
             header = self._store.header() or {}
@@ -385,13 +420,16 @@ class Ledger:
             return [*doubts, str(error)]
         if (now_budget, header["digest"]) != (self._budget, self._start):
             return [*doubts, "the header is not the one that the ledger was opened with"]
+        if any(line.endswith("is gone") for line in doubts):  # a table
+            return doubts
         with self._store.transaction(write=False) as now:
-            return doubts + audit.problems(now, self._budget, start=self._start, head=head)
+            return doubts + look(now)
 
     def summary(self) -> dict[str, Any]:
         """Public numbers to show: the budget, its guarantee, what is spent, reserved and left."""
         with self._store.transaction(write=False) as now:
-            last, unsettled, secure = now.last(), now.unsettled(), now.all_secure()
+            last = now.last()
+            derived = Derived.newest(now, last)
         spent = last.total if last else Spending()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OrderGridWarning)  # it is among the notes
@@ -399,14 +437,16 @@ class Ledger:
         return {
             "schema": LEDGER_SCHEMA,
             "ledger_id": self._id,
-            "head": str(Head(last.seq, last.digest) if last else Head(0, self._start)),
+            "head": str(derived.tree_head(self._start).head),
+            "root": derived.tree_head(self._start).root,
             "budget": self._budget.to_json(),
             "guarantee": vars(guarantee),
-            "secure": secure,
+            "secure": derived.counts.secure,
             "entries": last.seq if last else 0,
             "queries": spent.queries,
             "answers": spent.answers,
-            "unsettled": unsettled,
+            "unsettled": derived.counts.open,
+            **derived.counts.outcomes(),
             "remaining": self._budget.remaining(spent),
         }
 

@@ -1,18 +1,19 @@
-"""What one transaction adds to the ledger: entries chained to the one before, and requests tied to what they ask."""
+"""What one transaction adds to the ledger: chained entries, their answers, and requests tied to what they ask."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from terrine.budgets import Spending
 from terrine.errors import RequestError
-from terrine.ledger.entries import Ask, Entry
+from terrine.ledger.derived import Derived
+from terrine.ledger.entries import KEY, REVOKE, Ask, Entry, Kept, answers_digest, row_digest
 
 if TYPE_CHECKING:
-    from terrine.ledger.store import Transaction
+    from terrine.ledger.transaction import Transaction
 
 
 class Page:
@@ -27,11 +28,14 @@ class Page:
     def __init__(self, now: Transaction, start: str, *, accounts: Collection[str]) -> None:
         last = now.last()
         self._now = now
+        self._derived = Derived.newest(now, last)
         self._seq, self._digest, self.total = (last.seq, last.digest, last.total) if last else (0, start, Spending())
+        self._time = last.time if last else ""
         self._accounts = {last.account: last.account_total} if last else {}
         if last and (others := set(accounts) - {last.account}):
             self._accounts |= now.accounts(others)
         self._entries: list[Entry] = []
+        self._kept: dict[int, Mapping[str, Kept]] = {}
 
     def spent_by(self, account: str) -> Spending:
         return self._accounts.get(account, Spending())
@@ -48,15 +52,19 @@ class Page:
         change: Spending,
         secure: bool,
         asked: str = "",
-        answers_digest: str = "",
-    ) -> int:
-        """The new entry's number. ``price`` is what its part costs from here on; the totals move by ``change``."""
+        kept: Mapping[str, Kept] | None = None,
+    ) -> None:
+        """``price`` is what its part costs from here on; the totals move by ``change``; ``kept`` is settled by it.
+
+        Time stands still where the clock went back: entries are in the order of their times.
+        """
         self._seq += 1
+        self._time = max(self._time, datetime.now(UTC).isoformat(timespec="milliseconds"))
         self.total = self.total + change
         self._accounts[account] = self.spent_by(account) + change
         entry = Entry(
             seq=self._seq,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            time=self._time,
             kind=kind,
             request_id=request_id,
             part=part,
@@ -67,16 +75,47 @@ class Page:
             charge=price.charge,
             secure=secure,
             asked=asked,
-            answers_digest=answers_digest,
+            answers_digest="" if kept is None else answers_digest(kept.items()),
             total=self.total,
             account_total=self._accounts[account],
         )
         self._digest = entry.chained(self._digest)
         self._entries.append(replace(entry, digest=self._digest))
-        return self._seq
+        if kept:
+            self._kept[self._seq] = kept
+
+    def add_key(self, row: Mapping[str, Any]) -> None:
+        """A key of the label service, tied to its row: name, role, quota and the hash of its secret."""
+        self._add_free(KEY, row)
+
+    def add_revocation(self, row: Mapping[str, Any]) -> None:
+        self._add_free(REVOKE, row)
+
+    def _add_free(self, kind: str, row: Mapping[str, Any]) -> None:
+        nothing = Spending()
+        self.add(
+            kind=kind,
+            request_id=row["id"],
+            part=0,
+            account=row["id"],
+            mechanism="",
+            price=nothing,
+            change=nothing,
+            secure=True,
+            asked=row_digest(row),
+        )
 
     def write(self) -> None:
-        self._now.append(self._entries)
+        """Entries, answers, and what follows from them."""
+        if not self._entries:
+            return
+        now, nodes = self._now, []
+        for entry in self._entries:
+            nodes += self._derived.add(entry, [kept.outcome for kept in self._kept.get(entry.seq, {}).values()])
+        now.append(self._entries)
+        now.keep(self._kept)
+        self._derived.write(now, nodes)
+        now.derived = self._derived
 
 
 class Requests:

@@ -5,22 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from terrine import _validate
 from terrine.budgets import Budget, Spending, canonical
-from terrine.ledger.entries import RESERVE, SETTLE, Head
-from terrine.mechanisms import Outcome
+from terrine.errors import InputError
+from terrine.ledger import merkle
+from terrine.ledger.entries import RESERVE, SETTLE, Head, Proof
 
 if TYPE_CHECKING:
-    from terrine.ledger.store import Transaction
+    from terrine.ledger.transaction import Transaction
 
 
-def outcomes(now: Transaction) -> dict[str, int]:
-    counts = now.outcomes()
-    names = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "reinforced": Outcome.REINFORCED}
-    return {name: counts.get(outcome, 0) for name, outcome in names.items()}
+def proof(now: Transaction, first: int, second: int) -> Proof | None:
+    """None where the stored tree does not go so far."""
+    first = _validate.integer("first", first, at_least=0)
+    second = _validate.integer("second", second, at_least=first)
+    last, counts = now.last(), now.counts(at_most=1 << 62)
+    n_entries = last.seq if last else 0
+    if second > n_entries:
+        raise InputError(f"second must be at most {n_entries}, the number of entries, got {second}.")
+    if second > (counts.seq if counts else 0):
+        return None
+    spans = {
+        "path": merkle.consistency(first, second) if first else [],
+        "first_path": merkle.inclusion(first - 1, second) if first else [],
+        "second_path": merkle.inclusion(second - 1, second) if second else [],
+    }
+    found = {name: merkle.hashes_of(some, now.look_up) for name, some in spans.items()}
+    root = merkle.folded(now.hashes(merkle.Span(0, second).nodes()))
+    return Proof(first=first, second=second, root=root, **found)
 
 
 def request(now: Transaction, request_id: str) -> dict[str, Any] | None:
-    entries = now.of_request(request_id)
+    entries = [entry for entry in now.of_request(request_id) if entry.kind in (RESERVE, SETTLE)]
     if not entries and not now.digests([request_id]):
         return None
     reserved = {entry.part: entry for entry in entries if entry.kind == RESERVE}
@@ -56,7 +72,7 @@ def history(now: Transaction, budget: Budget, buckets: int) -> list[dict[str, An
 
 def export(now: Transaction, header: Mapping[str, Any]) -> Iterator[str]:
     last = now.last()
-    head = Head(last.seq, last.digest) if last else Head(0, header["digest"])
+    head = last.head if last else Head(0, header["digest"])
     about = {name: header[name] for name in ("schema", "ledger_id", "budget", "digest")}
     yield canonical({"record": "header", **about, "head": str(head)})
     for entry in now.entries():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
@@ -57,39 +55,42 @@ ANSWERS = sa.Table(
     sa.Column("outcome", sa.Integer, nullable=False),
     sa.Column("secure", sa.Boolean, nullable=False),
     sa.Column("entry", sa.BigInteger, nullable=False),  # that settled it; verify looks for it
+    sa.Index("terrine_answers_by_entry", "entry", "query"),
+)
+KEYS = sa.Table(
+    "terrine_keys",
+    METADATA,
+    sa.Column("id", sa.String(12), primary_key=True),
+    sa.Column("name", sa.String(100), nullable=False),
+    sa.Column("role", sa.String(10), nullable=False),
+    sa.Column("quota", sa.BigInteger),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+)
+REVOKED = sa.Table(
+    "terrine_keys_revoked",
+    METADATA,
+    sa.Column("id", sa.String(12), primary_key=True),
+    sa.Column("time", sa.String(40), nullable=False),
 )
 
-_REFUSAL = "a ledger is only ever added to"
-
-
-def guards(dialect: str) -> set[str]:
-    """The triggers that refuse every change."""
-    verbs = ("update", "delete") if dialect == "sqlite" else ("change",)
-    return {f"{table}_no_{verb}" for table in METADATA.tables for verb in verbs}
-
-
-def _guard_function(_: sa.MetaData, connection: sa.Connection, **__: Any) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(
-            "CREATE OR REPLACE FUNCTION terrine_only_added() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$"
-        )
-
-
-def _guard(table: sa.Table, connection: sa.Connection, **_: Any) -> None:
-    if connection.dialect.name == "sqlite":
-        for verb in ("UPDATE", "DELETE"):
-            connection.exec_driver_sql(
-                f"CREATE TRIGGER {table.name}_no_{verb.lower()} BEFORE {verb} ON {table.name} "
-                f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
-            )
-    else:
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER {table.name}_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON {table.name} "
-            "FOR EACH STATEMENT EXECUTE FUNCTION terrine_only_added()"
-        )
-
-
-sa.event.listen(METADATA, "before_create", _guard_function)
-for _table in METADATA.tables.values():
-    sa.event.listen(_table, "after_create", _guard)
+# Derived from entries and answers, so that nothing that is asked often has to read them all.
+TREE = sa.Table(
+    "terrine_tree",
+    METADATA,
+    sa.Column("node", sa.BigInteger, primary_key=True, autoincrement=False),  # merkle.Node.number
+    sa.Column("hash", sa.String(64), nullable=False),
+)
+COUNTS = sa.Table(
+    "terrine_counts",
+    METADATA,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),  # a transaction's last entry
+    sa.Column("open", sa.BigInteger, nullable=False),
+    sa.Column("answered", sa.BigInteger, nullable=False),
+    sa.Column("withheld", sa.BigInteger, nullable=False),
+    sa.Column("reinforced", sa.BigInteger, nullable=False),
+    sa.Column("secure", sa.Boolean, nullable=False),
+    sa.Column("sums", sa.Text, nullable=False),  # queries and answers by mechanism, as JSON
+    sa.Column("root", sa.String(64), nullable=False),  # of the tree
+)
+FIRST = (LEDGER, ENTRIES, REQUESTS, ANSWERS)  # what a ledger of the first version with this schema has

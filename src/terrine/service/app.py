@@ -313,6 +313,14 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def budget(key: Caller) -> schemas.Budget:
         return schemas.Budget(**await run_in_threadpool(numbers.budget))
 
+    @app.get("/v1/ledger/consistency", responses=keyed | may(422), summary="That the ledger goes on from a kept head")
+    async def consistency(
+        key: Caller,
+        first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
+        second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
+    ) -> schemas.Consistency:
+        return schemas.Consistency(**asdict(await run_in_threadpool(service.ledger.proof, first, second)))
+
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:
         return schemas.History.model_validate({"points": await run_in_threadpool(numbers.history)})

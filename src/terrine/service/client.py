@@ -30,6 +30,9 @@ from terrine.errors import (
     RequestError,
     ServiceError,
 )
+from terrine.ledger import Head
+from terrine.ledger.entries import is_digest
+from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
 from terrine.service.schemas import About
 
@@ -61,8 +64,8 @@ class RemoteLabeller:
         batch: rows in one request.
         retries: how often a request that failed on the way is sent again, with the same id.
         timeout: seconds for one request.
-        head: a file that keeps the ledger's head; a service whose ledger went back behind it is refused, as is, with
-            or without it, one that takes another ledger.
+        head: a file that keeps the ledger's head and root; a service that does not prove that its ledger goes on from
+            there is refused, now and at every later call. Without a file the same holds as long as this object lives.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class RemoteLabeller:
         self.url = url.rstrip("/")
         self._retries = _validate.integer("retries", retries, at_least=0)
         self._head = None if head is None else Path(head)
-        self._ledger: str | None = None
+        self._last: dict[str, str] | None = None
         try:
             headers = {"Authorization": f"Bearer {key}"}
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
@@ -114,9 +117,10 @@ class RemoteLabeller:
         raise ServiceError(f"Expected /v1/about of a terrine label service at {self.url}, got another {wrong}.")
 
     def budget(self) -> dict[str, Any]:
-        """What is spent and left there. Its head is kept, and compared with the one kept before."""
+        """What is spent and left there. Its head is kept, once it is proved to go on from the one kept before."""
+        kept = self._kept()  # before the call: another process may keep a newer head meanwhile
         found = self._call("GET", "/v1/budget")
-        self._compare(found)
+        self._compare(found, kept)
         return found
 
     def label(
@@ -233,26 +237,79 @@ class RemoteLabeller:
             case _:
                 raise ServiceError(f"Expected an answer from {self.url}, got {code}: {message}")
 
-    def _compare(self, budget: dict[str, Any]) -> None:
-        """Refuse a ledger that went back, or another than before; keep the newer head."""
+    def _kept(self) -> dict[str, str] | None:
+        """The ledger's id, head and root as they were last connected; an older client kept no root."""
+        kept = self._last
+        if self._head is not None and self._head.is_file():
+            try:
+                kept = json.loads(self._head.read_text())
+            except ValueError:
+                kept = {}
+        if kept is not None:
+            try:
+                Head.parse(kept["head"])
+                if not isinstance(kept["ledger_id"], str) or not is_digest(kept.get("root", "0" * 64)):
+                    raise ValueError
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise LedgerError(
+                    f"{self._head} does not hold a ledger's head. Put back the file that this client wrote."
+                ) from None
+        return kept
+
+    def _compare(self, budget: dict[str, Any], kept: dict[str, str] | None) -> None:
+        """Keep the newer head if the service proves that its ledger goes on from the one kept; refuse it if not."""
         try:
-            now = {"ledger_id": str(budget["ledger_id"]), "head": str(budget["head"])}
-            before = {"ledger_id": self._ledger or now["ledger_id"], "head": "0:"}
-            if self._head is not None and self._head.is_file():
-                before = json.loads(self._head.read_text())
-            (seq, digest), (old_seq, old_digest) = (value["head"].split(":") for value in (now, before))
-            same = before["ledger_id"] == now["ledger_id"]
-            changed = int(seq) == int(old_seq) and old_digest not in ("", digest)
-            went_back = int(seq) < int(old_seq) or changed
-        except (KeyError, ValueError, TypeError, AttributeError):
-            where = self.url if self._head is None else f"{self.url} and in {self._head}"
-            raise LedgerError(f"Expected a ledger's head from {where}, got something else.") from None
-        if not same or went_back:
-            what = "an older one was restored, or entries were changed" if same else "another ledger is in use"
+            now = {name: str(budget[name]) for name in ("ledger_id", "head", "root")}
+            head = Head.parse(now["head"])
+            if not is_digest(now["root"]):
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
             raise LedgerError(
-                f"Expected the ledger of {self.url} to go on from {before['head'][:20]}..., got {now['head'][:20]}...: "
-                f"{what}."
+                f"{self.url} does not publish its ledger's head and root: its version is older than this client's, or "
+                "it is no terrine label service."
+            ) from None
+        if kept is not None and kept["ledger_id"] != now["ledger_id"]:
+            raise LedgerError(f"At {self.url} another ledger is in use than before ({now['ledger_id'][:40]}).")
+        before = Head.parse(kept["head"]) if kept else None
+        why = self._disconnected(before, (kept or {}).get("root"), head, now["root"])
+        if why is not None:
+            was = "nothing" if before is None else f"{str(before)[:20]}..."
+            raise LedgerError(
+                f"The ledger of {self.url} does not go on from {was} to {str(head)[:20]}...: {why}. An older one was "
+                "restored, or entries were changed. Do not use its answers; tell whoever runs it."
             )
-        self._ledger = now["ledger_id"]
-        if self._head is not None:
+        unchanged = self._kept() == kept  # else another process kept a newer one
+        self._last = now
+        if self._head is not None and now != kept and unchanged:
             write_atomically(self._head, lambda file: file.write(json.dumps(now).encode()))
+
+    def _disconnected(self, before: Head | None, old_root: str | None, head: Head, root: str) -> str | None:
+        """Why the head does not go on from the one before; None where it does."""
+        first, second = before.seq if before else 0, head.seq
+        if second < first:
+            return "it is shorter"
+        if second == 0:
+            return "it begins otherwise" if root != EMPTY or before not in (None, head) else None
+        if before == head and old_root == root:
+            return None
+        if before is not None and first == second and (before != head or old_root not in (None, root)):
+            return "its newest entry is not the same"
+        try:
+            found = self._call("GET", "/v1/ledger/consistency", params={"first": first, "second": second})
+            paths = [list(found[name]) for name in ("path", "first_path", "second_path")]
+            if not all(is_digest(value) for path in paths for value in path):
+                raise ValueError
+        except (InputError, KeyError, TypeError, ValueError):
+            return "it gives no proof"
+        path, first_path, second_path = paths
+        if not is_included(head.digest, index=second - 1, size=second, path=second_path, root=root):
+            return "its newest entry is not in its tree"
+        if before is None or first == 0:
+            return None
+        if not is_included(before.digest, index=first - 1, size=second, path=first_path, root=root):
+            return "the entry that was kept is not in it"
+        if old_root is not None and not is_consistent(
+            first=first, second=second, first_root=old_root, root=root, path=path
+        ):
+            return "its tree is not the one that was kept, and more"
+        return None

@@ -1,4 +1,4 @@
-"""API keys: who may ask, how much of the budget they may use. Kept beside the ledger; only hashes are stored."""
+"""API keys: who may ask, how much of the budget they may use. Entries of the ledger; only hashes are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ import sqlalchemy as sa
 
 from terrine import _validate
 from terrine.errors import InputError, LedgerError
+from terrine.ledger.entries import KEY, REVOKE, row_digest
+from terrine.ledger.page import Page
 from terrine.ledger.store import Store
+from terrine.ledger.tables import KEYS, REVOKED
 
 ROLES = ("client", "admin")
 _SHOWN = re.compile(r"terrine_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
@@ -24,24 +27,6 @@ _FRESH = 1.0  # seconds: a revoked key may be good for so long
 _MISSED = 0.1  # seconds: a new key may be unknown for so long
 _QUOTA = 2**63 - 1  # the largest whole number that the database holds
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
-
-METADATA = sa.MetaData()
-KEYS = sa.Table(
-    "terrine_keys",
-    METADATA,
-    sa.Column("id", sa.String(12), primary_key=True),
-    sa.Column("name", sa.String(100), nullable=False),
-    sa.Column("role", sa.String(10), nullable=False),
-    sa.Column("quota", sa.BigInteger),
-    sa.Column("sha256", sa.String(64), nullable=False),
-    sa.Column("created", sa.String(40), nullable=False),
-)
-REVOKED = sa.Table(
-    "terrine_keys_revoked",
-    METADATA,
-    sa.Column("id", sa.String(12), primary_key=True),
-    sa.Column("time", sa.String(40), nullable=False),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +48,7 @@ class Key:
 
 
 class Keys:
-    """The keys of a ledger's database.
+    """The keys of a ledger's database. One that is not in the ledger's chain, or not as it is there, is refused.
 
     Args:
         where: the ledger's file or URL; the ledger must be there.
@@ -78,8 +63,8 @@ class Keys:
         if header is None:
             raise LedgerError(f"Expected a ledger at {self._store.name}, got none.")
         self._store.start = header.get("digest")
-        with self._store.transaction(write=True) as now:
-            METADATA.create_all(now.connection)
+        with self._store.transaction(write=True):
+            pass  # a ledger that an older version made gets its tables, and its keys their entries
 
     def create(self, name: str, *, role: str = "client", quota: int | None = None) -> str:
         """A new key, as its holder will send it. It cannot be shown again."""
@@ -97,6 +82,9 @@ class Keys:
             taken = sa.select(KEYS.c.id).where(KEYS.c.name == name, KEYS.c.id.not_in(sa.select(REVOKED.c.id)))
             if now.connection.execute(taken).first() is not None:
                 raise InputError(f"Expected a name that no key in use has, got {name!r}.")
+            page = Page(now, self._store.start or "", accounts=[key_id])
+            page.add_key(row)
+            page.write()
             now.connection.execute(sa.insert(KEYS), row)
         self._read = -_FRESH
         return f"terrine_{key_id}_{secret}"
@@ -106,8 +94,12 @@ class Keys:
         found = [key for key in self.list() if name_or_id in (key.id, key.name) and key.revoked is None]
         if not found:
             raise InputError(f"Expected the name or id of a key in use, got {name_or_id!r}.")
+        row = {"id": found[0].id, "time": _now()}
         with self._store.transaction(write=True) as now:
-            now.connection.execute(sa.insert(REVOKED), {"id": found[0].id, "time": _now()})
+            page = Page(now, self._store.start or "", accounts=[row["id"]])
+            page.add_revocation(row)
+            page.write()
+            now.connection.execute(sa.insert(REVOKED), row)
         self._read = -_FRESH
         return next(key for key in self.list() if key.id == found[0].id)
 
@@ -131,16 +123,18 @@ class Keys:
         self._store.close()
 
     def _table(self) -> dict[str, tuple[Key, str]]:
-        both = sa.select(KEYS, REVOKED.c.time).outerjoin(REVOKED, KEYS.c.id == REVOKED.c.id)
+        """Keys as their rows and the chain agree on; a revocation counts if either has it."""
         with self._store.transaction(write=False) as now:
-            rows = list(now.connection.execute(both))
-        return {
-            row.id: (
-                Key(id=row.id, name=row.name, role=row.role, quota=row.quota, created=row.created, revoked=row.time),
-                row.sha256,
-            )
-            for row in rows
-        }
+            rows, revoked = now.key_rows(), {row["id"]: row["time"] for row in now.revocation_rows()}
+            entries = now.of_parts([(row["id"], 0) for row in rows])
+        found = {}
+        for row in rows:
+            key_id, made, ended = row["id"], *(entries.get((row["id"], 0, kind)) for kind in (KEY, REVOKE))
+            if made is not None and made.asked == row_digest(row):
+                secret = row.pop("sha256")
+                when = revoked.get(key_id) or (ended.time if ended else None)
+                found[key_id] = (Key(**row, revoked=when), secret)
+        return found
 
 
 def _sha256(secret: str) -> str:

@@ -33,7 +33,8 @@ class PublicNumbers:
 
     def budget(self) -> dict[str, Any]:
         """The head is the newest at every call: clients refuse one that goes back, as another process's would."""
-        return {**self._fresh("budget", self._budget), "head": str(self._ledger.head())}
+        head, root = self._ledger.tree_head()
+        return {**self._fresh("budget", self._budget), "head": str(head), "root": root}
 
     def history(self) -> list[dict[str, Any]]:
         return self._fresh("history", self._history)
@@ -58,7 +59,7 @@ class PublicNumbers:
             "secure": found["secure"],
             "share_spent": share,
             "words": self._words(found, share),
-            **self._ledger.outcomes(),
+            **{name: found[name] for name in ("answered", "withheld", "reinforced")},
         }
 
     def _words(self, found: dict[str, Any], share: float) -> str:

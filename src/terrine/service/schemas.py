@@ -86,6 +86,11 @@ class Budget(_Shown):
         description="Number and hash of the newest entry. Keep it: `terrine ledger verify --head` shows with it "
         "whether the ledger was changed, or an older one restored.",
     )
+    root: str = Field(
+        examples=[_HEAD[3:]],
+        description="Of the Merkle tree over all entries up to the head. Keep it with the head: /v1/ledger/consistency "
+        "proves that a later ledger goes on from it.",
+    )
     guarantee: Guarantee
     queries: int = Field(description="Charged so far, answered or not.")
     answers: int = Field(description="Charged so far.")
@@ -98,6 +103,19 @@ class Budget(_Shown):
     withheld: int
     reinforced: int
     words: str
+
+
+class Consistency(_Shown):
+    """A proof that the ledger of `second` entries goes on from that of `first`: hashes as in RFC 6962, in hex.
+
+    Leaf k of the tree is the digest of entry k + 1, 32 bytes."""
+
+    first: int
+    second: int
+    path: list[str] = Field(description="Consistency of both trees; empty where first is 0 or equal to second.")
+    first_path: list[str] = Field(description="Inclusion of entry first in the second tree; empty where first is 0.")
+    second_path: list[str] = Field(description="Inclusion of entry second in the second tree; empty where it is 0.")
+    root: str = Field(examples=[_HEAD[3:]], description="Of the second tree.")
 
 
 class Request(_Shown):

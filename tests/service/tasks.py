@@ -19,6 +19,7 @@ import uvicorn
 
 from terrine import ConfidentGNMax, CountBudget, Ledger, Votes
 from terrine.noise import SeededNoise
+from terrine.service import wire
 from terrine.service.app import Limits, make_app
 from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
@@ -75,7 +76,7 @@ class Service:
     @contextmanager
     def serving(self, port=0):
         """A real server on a port of this machine."""
-        config = uvicorn.Config(self.make(), host="127.0.0.1", port=port, log_config=None, access_log=False)
+        config = uvicorn.Config(self.make(), **wire.settings(log_config=None))
         server = uvicorn.Server(config)
         listening = socket.create_server(("127.0.0.1", port))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -116,11 +117,12 @@ sys.path.insert(0, {root!r})
 import uvicorn
 from terrine import Ledger
 from terrine.service.app import Limits, make_app
+from terrine.service import wire
 from terrine.service.keys import Keys
 from tests.service.tasks import FORMAT, MECHANISM, TinyTeachers
 where, port = os.environ["TERRINE_LEDGER"], int(sys.argv[1])
 app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=Limits(pace=0, rate=1e6))
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+uvicorn.run(app, host="127.0.0.1", port=port, **wire.settings(log_level="warning"))
 """
 
 

@@ -30,7 +30,7 @@ from terrine.service.keys import Key, Keys
 from terrine.service.labels import Labels
 from terrine.service.limits import Limits, Refused
 from terrine.service.public import PublicNumbers
-from terrine.service.watch import Metrics, Watch
+from terrine.service.watch import Metrics, Watch, hold_metrics_folder
 from terrine.service.wire import GATE, Gate
 
 __all__ = ["Limits", "make_app"]
@@ -79,7 +79,8 @@ def make_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         desk = service.labels.desk = Desk(labeller, waiting=limits.waiting)
         try:
-            yield {GATE: Gate(limits)}
+            with hold_metrics_folder():
+                yield {GATE: Gate(limits)}
         finally:
             await asyncio.get_running_loop().run_in_executor(None, desk.close)  # those who wait are answered first
             service.close()

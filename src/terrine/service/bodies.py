@@ -130,9 +130,9 @@ def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: str | 
         raise InputError("rows must be numbers of at most 64 bits: floats, whole numbers or true and false.")
     if any(type(size) is not int or size < 0 for size in shape):  # bool is a kind of int
         raise BodyError("The header's shape must be whole numbers from 0.")
-    format.check(shape, at_most=at_most)  # from here on its sizes are the teachers', and small
     if math.prod(shape) * dtype.itemsize != len(body) - start:
-        raise BodyError(f"The body must hold {math.prod(shape)} numbers after its header, as its shape says.")
+        raise BodyError("The body must hold as many numbers after its header as its shape says.")
+    format.check(shape, at_most=at_most)  # from here on its sizes are the teachers', and small
     sent = np.frombuffer(body, dtype=dtype, offset=start).reshape(shape, order="F" if fortran else "C")
     return Asked(request_id, format.cast(sent))
 

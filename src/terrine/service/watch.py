@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import os
+import shutil
+import tempfile
 import time
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import prometheus_client as prometheus
@@ -18,6 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from terrine.service.public import PublicNumbers
 
 LOG = logging.getLogger("terrine.service")
+_SHARED = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it
+_METRICS, _LOCK = "terrine-metrics-", "in-use"
 HEADERS = [
     (b"cache-control", b"no-store"),
     (
@@ -72,11 +80,44 @@ class Metrics:
         for name, (about, value) in shown.items():
             prometheus.Gauge(f"terrine_{name}", about, registry=ledger).set(value)
         counters = self._registry
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        if _SHARED in os.environ:
             counters = prometheus.CollectorRegistry()
             multiprocess.MultiProcessCollector(counters)  # type: ignore[no-untyped-call]
         text = prometheus.generate_latest(ledger) + prometheus.generate_latest(counters)
         return text, prometheus.CONTENT_TYPE_LATEST
+
+
+@contextmanager
+def metrics_folder() -> Iterator[None]:
+    """Where server processes that share a port keep their counters; it goes when they have ended.
+
+    One whose processes were killed goes when the next is made: nobody holds its lock any more.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{_METRICS}*/{_LOCK}"):
+        with contextlib.suppress(OSError), old.open("rb") as file:  # another user's, or gone meanwhile
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_METRICS))
+    os.environ[_SHARED] = str(folder)
+    try:
+        with (folder / "new").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            (folder / "new").rename(folder / _LOCK)  # with its lock: nobody sees it without
+            yield
+    finally:
+        del os.environ[_SHARED]
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def hold_metrics_folder() -> Iterator[None]:
+    """Keep the folder of counters, if there is one, for as long as this process uses it."""
+    if _SHARED not in os.environ:
+        yield
+        return
+    with Path(os.environ[_SHARED], _LOCK).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 class Watch:

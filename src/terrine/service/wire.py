@@ -7,12 +7,15 @@ import contextlib
 import json
 import socket
 from collections import Counter
-from typing import Any, cast
-
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from typing import Any
 
 from terrine.service.limits import Limits
+
+_Protocol: Any
+try:  # the faster parser, where it is installed
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Protocol
+except ImportError:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as _Protocol
 
 GATE = "terrine.gate"  # where the app's lifespan leaves it for its connections
 BACKLOG = 256  # asyncio accepts so many at once, before any of them can be counted
@@ -113,19 +116,20 @@ class Gate:
         self._sweeping = loop.call_later(_SWEEP, self._sweep, loop) if self._open else None
 
 
-class Connection(H11Protocol):
+class Connection(_Protocol):  # type: ignore[misc]
     """uvicorn's, behind the gate; without Nagle's delay, and with JSON for what is no HTTP."""
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._gate: Gate = app_state[GATE]
-        self._at_rest = False  # between a response and the first bytes of the next header
+        self._header = 0  # bytes of the one that is arriving
+        self._drains = False
         self.address = ""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: no socket; OSError: not of TCP
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().connection_made(cast("asyncio.Transport", _Gathered(transport, self.loop)))
+        super().connection_made(_Gathered(transport, self))
         self.address = self.client[0] if self.client else ""
         if not self._gate.enter(self):
             said = "The service has as many connections as it can; try again in a second."
@@ -136,27 +140,48 @@ class Connection(H11Protocol):
         self._gate.leave(self)
         super().connection_lost(exc)
 
+    @property
+    def _idle(self) -> bool:
+        """Whether a header is what the client may send next."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
     def data_received(self, data: bytes) -> None:
+        if self._drains:
+            return
         before = self.cycle
-        if self._at_rest:
-            self._at_rest = False
-            self._gate.hurries(self)
+        if self._idle:
+            if before is not None and not self._header:
+                self._gate.hurries(self)
+            self._header += len(data)
         super().data_received(data)
-        if self.cycle is not before and not self.cycle.response_complete:
-            self._gate.works(self)
+        if self.cycle is not before:
+            self._header = 0
+            if not self._idle:
+                self._gate.works(self)
+        elif self._header > _HEADER_BYTES:
+            self.send_400_response("")
 
     def on_response_complete(self) -> None:
-        before = self.cycle
-        self._at_rest = self.conn.their_state is h11.DONE
-        self._gate.waits(self)
         super().on_response_complete()
-        if self.cycle is not before:  # the next request was there already
-            self._at_rest = False
+        if not self._idle:  # the next request was there already
             self._gate.works(self)
+            return
+        self._gate.waits(self)
+        if self.cycle.more_body:
+            self.transport.close()
+
+    def drain(self) -> bool:
+        """Whether it must read on, to no end but that a client in the midst of a body gets its response."""
+        unread = self.cycle is not None and self.cycle.more_body
+        if unread and not self._drains:
+            self._drains = True
+            self._gate.waits(self)
+        return unread
 
     def send_400_response(self, msg: str) -> None:
-        if self.cycle is None or not self.cycle.response_started:
+        if self._idle or not self.cycle.response_started:
             self.transport.write(_response(400, "Bad Request", "bad_request", "This is no HTTP/1.1 request."))
+        self._drains = True
         self.transport.close()
 
 
@@ -167,11 +192,16 @@ def _response(status: int, reason: str, code: str, message: str, *, more: bytes 
 
 
 class _Gathered:
-    """A transport whose writes of one turn of the loop leave together: a response is one packet."""
+    """A transport whose writes of one turn of the loop leave together: a response is one packet.
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+    Closed in the midst of a request's body, it ends what it sends and reads on for a while: bytes that arrive at a
+    closed socket would reset the connection, and the response with it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        self._transport, self._connection = transport, connection
         self._pieces: list[bytes] = []
+        self._ended = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -179,15 +209,23 @@ class _Gathered:
     def write(self, data: bytes) -> None:
         if data:
             if not self._pieces:
-                self._loop.call_soon(self._flush)
+                self._connection.loop.call_soon(self._flush)
             self._pieces.append(bytes(data))
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size() + sum(map(len, self._pieces))
 
+    def is_closing(self) -> bool:
+        return self._ended or self._transport.is_closing()
+
     def close(self) -> None:
         self._flush()
-        self._transport.close()
+        if not self._ended and not self._transport.is_closing() and self._connection.drain():
+            self._ended = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        elif not self._ended:
+            self._transport.close()
 
     def abort(self) -> None:
         self._pieces.clear()
@@ -196,4 +234,5 @@ class _Gathered:
     def _flush(self) -> None:
         if self._pieces:
             pieces, self._pieces = self._pieces, []
-            self._transport.write(b"".join(pieces))
+            if not self.is_closing():
+                self._transport.write(b"".join(pieces))

@@ -22,7 +22,7 @@ from terrine.errors import InputError
 NPY = "application/x-npy"
 FIELDS = ("request_id", "rows", "student_proba")
 SMALL = 1 << 14  # bytes: a JSON body up to this may become Python objects at once
-_BLOCK = 1 << 16  # bytes of JSON that become Python objects at a time
+_BLOCK = 1 << 16  # bytes of JSON that become Python objects, and numbers that are checked, at a time
 _HEADER = 4096  # bytes of a .npy header
 _TEXT = 4096  # bytes of a name or an id in JSON
 _SIZES = (1, 2, 4, 8)
@@ -73,6 +73,15 @@ class RowFormat:
 
     def cast(self, sent: NDArray[Any]) -> NDArray[Any]:
         """Numbers in the teachers' dtype, or a refusal."""
+        if sent.size <= _BLOCK:
+            return self._cast(sent)
+        taken = np.empty(sent.shape, dtype=self.dtype)
+        step = max(_BLOCK * len(sent) // sent.size, 1)
+        for start in range(0, len(sent), step):
+            taken[start : start + step] = self._cast(sent[start : start + step])
+        return taken
+
+    def _cast(self, sent: NDArray[Any]) -> NDArray[Any]:
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
@@ -191,18 +200,21 @@ def _spans(body: bytes) -> dict[str, tuple[int, int]]:
         at = _after(body, _string_end(body, at), b":")
         if name in found:
             raise BodyError(f"The body has {name[:40]!r} twice.")
-        if body[at : at + 1] == b"[":
-            array = _ARRAY.match(body, at)
-            end = array.end() if array else at
-            end = at + len(body[at:end].rstrip(b", \t\r\n"))
+        array = _ARRAY.match(body, at)
+        if array is not None:
+            end = at + len(array[0].rstrip(b", \t\r\n"))
         elif body[at : at + 4] == b"null":
             end = at + 4
+        elif body[at : at + 1] != b'"' and name in FIELDS:
+            raise InputError(f"{name} must be {'text' if name == 'request_id' else 'a list of rows'}.")
         else:
             end = _string_end(body, at)
         found[name] = (at, end)
         at = _SPACE.match(body, end).end()  # type: ignore[union-attr]
         if body[at : at + 1] == b"}" and not body[at + 1 :].strip(b" \t\r\n"):
             return found
+        if array is not None and body[at : at + 1] in (b'"', b"n", b"{") and body[end - 1 : end] != b"]":
+            raise InputError(f"{name} must be numbers: see byte {at} of the body.")
         at = _after(body, at, b",")
 
 
@@ -241,7 +253,7 @@ def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, 
         if marks[:1] == b"[" and not rest and n_rows > at_most:
             raise InputError(f"{name} must hold 1 to {at_most} rows, got more.")
         raise _misshapen(name, format)
-    if marks != b"[" + b",".join([one] * n_rows) + b"]" or body[end - 1 : end] != b"]":
+    if marks != b"[" + (one + b",") * (n_rows - 1) + one + b"]" or body[end - 1 : end] != b"]":
         raise _misshapen(name, format)
     del marks
     found = np.empty(n_rows * math.prod(format.shape), dtype=format.dtype)

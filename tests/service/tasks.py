@@ -121,7 +121,8 @@ from terrine.service import wire
 from terrine.service.keys import Keys
 from tests.service.tasks import FORMAT, MECHANISM, TinyTeachers
 where, port = os.environ["TERRINE_LEDGER"], int(sys.argv[1])
-app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=Limits(pace=0, rate=1e6))
+limits = Limits(**json.loads(sys.argv[2]))
+app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=limits)
 uvicorn.run(app, host="127.0.0.1", port=port, **wire.settings(log_level="warning"))
 """
 
@@ -129,8 +130,9 @@ uvicorn.run(app, host="127.0.0.1", port=port, **wire.settings(log_level="warning
 class Server:
     """The service in a process of its own, over a ledger that is there; secure noise. To be killed."""
 
-    def __init__(self, where, *, port=None, log=None):
+    def __init__(self, where, *, port=None, log=None, limits=None):
         self.where, self.port, self.log = str(where), port or free_port(), log
+        self.limits = {"pace": 0, "rate": 1e6, **(limits or {})}
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = None
 
@@ -138,7 +140,7 @@ class Server:
         root = str(Path(__file__).parents[2])
         with open(os.devnull if self.log is None else self.log, "ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM.format(root=root), str(self.port)],
+                [sys.executable, "-c", PROGRAM.format(root=root), str(self.port), json.dumps(self.limits)],
                 env={**os.environ, "TERRINE_LEDGER": self.where},
                 stdout=out,
                 stderr=out,

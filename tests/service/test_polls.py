@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
-from tests.service.tasks import Server, Service, bearer, label, rows_of
+from tests.service.tasks import Service, bearer, label, rows_of
 
 from terrine import Ledger
 from terrine.service.app import Limits
@@ -169,35 +169,3 @@ def test_keys_in_use_are_answered_from_memory(tmp_path):
 
     asyncio.run(main())
     assert counted.asked < 60
-
-
-def test_a_label_beside_sixty_pollers(tmp_path):
-    """In a process of its own, at the default pace: within a few times the quiet latency, on however busy a machine."""
-    service = Service(tmp_path / "l.sqlite")
-    with (
-        Server(service.where, limits={"pace": 0.02}) as server,
-        httpx.Client(base_url=server.url, timeout=60) as http,
-        many(server.url) as pollers,
-        ThreadPoolExecutor(60) as pool,
-    ):
-
-        def median(tag):
-            took = []
-            for k in range(15):
-                start = time.perf_counter()
-                assert label(http, [[0, 0.9 + k / 1000]], f"{tag}{k}", key=service.key).status_code == 200
-                took.append(time.perf_counter() - start)
-            return float(np.median(took))
-
-        quiet, done = median("quiet"), threading.Event()
-
-        def poll(path):
-            while not done.is_set():
-                pollers.get(path, headers=bearer(service.admin) if path.startswith("/v1") else {})
-
-        polling = [pool.submit(poll, ("/metrics", "/v1/budget")[k % 2]) for k in range(60)]
-        busy = median("busy")
-        done.set()
-        for one in polling:
-            one.result(60)
-    assert busy < 5 * quiet + 0.05

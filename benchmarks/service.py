@@ -247,6 +247,18 @@ def latencies(served: Served, key: str, tag: str, *, calls: int) -> list[float]:
     return found
 
 
+def gets(served: Served, key: str, given: Any) -> list[float]:
+    """Milliseconds of a request that needs no ledger, on one connection."""
+    found = []
+    with connected(served.port) as one:
+        for _ in range(given.calls):
+            start = time.perf_counter()
+            one.request("GET", "/v1/about", headers={"Authorization": f"Bearer {key}"})
+            one.getresponse().read()
+            found.append(1000 * (time.perf_counter() - start))
+    return found
+
+
 def batches(served: Served, key: str, start: int, stop: int) -> None:
     """New rows, a thousand at a time."""
     rng = np.random.default_rng(start)
@@ -342,8 +354,9 @@ def waits(name: str, versions: list[Version], make: Make, found: Measured, given
         key = one.told("--make-key", where)
         with one.served(where, pace=0.0) as served:
             found.add(f"{name}: start on {n} entries", one, served.seconds, "s")
+            found.add(f"{name}: kept connection, GET /v1/about", one, statistics.median(gets(served, key, given)), "ms")
             kept = latencies(served, key, "kept", calls=given.calls)
-            found.add(f"{name}: one row, one connection, pace 0", one, statistics.median(kept), "ms")
+            found.add(f"{name}: kept connection, one row, pace 0", one, statistics.median(kept), "ms")
         with one.served(where) as served:
             quiet = statistics.median(latencies(served, key, "quiet", calls=given.calls))
             with polled(served, key, seconds=600):

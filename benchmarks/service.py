@@ -1,46 +1,39 @@
-"""The label service under load, against an empty endpoint and the bare labeller, all in one run; wrk sends.
+"""The label service before and after, side by side in one run; wrk sends.
 
-python benchmarks/service.py        # needs wrk; a ledger on PostgreSQL too, where the machine has one
+python benchmarks/service.py [--before REV] [--quick]    # needs wrk and git; PostgreSQL too, where the machine has one
 
-Teachers are trivial, so that what is measured is the service: keys, parsing, charging, keeping, answering. Every
-query is new: none is answered from what is kept. The pace that hides how long answers take is on, as by default.
+Both versions are served by their own `terrine serve`: its sockets, server, logs and limits, with the pace on unless a
+row says otherwise. Teachers are trivial, so that what is measured is the service: keys, parsing, charging, keeping,
+answering. Every query is new: none is answered from what is kept. The two take turns, and medians are compared.
 """
 
 from __future__ import annotations
 
+import argparse
+import http.client
 import io
-import multiprocessing
+import json
+import os
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
-import uvicorn
-from fastapi import FastAPI
-from pydantic import BaseModel
-from rows import write
 
-from terrine import ConfidentGNMax, CountBudget, Labeller, Ledger, Votes
-from terrine.service.app import Limits, make_app
-from terrine.service.bodies import RowFormat
-from terrine.service.keys import Keys
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-MECHANISM = ConfidentGNMax(threshold=700, sigma_check=150, sigma_vote=40)
+ROOT = Path(__file__).parents[1]
 FEATURES = 64
-SECONDS = 12
-CONNECTIONS = 64
 BATCH = 1000
+CONNECTIONS = 64
+POLLERS = 60
 
 SINGLE = """
 local thread, n = 0, 0
@@ -50,7 +43,7 @@ local rest = string.rep(",0.5", FEATURES - 3)
 function request()
   n = n + 1
   local body = string.format('{"request_id":"%d-%d-TAG","rows":[[%d,%d,TAG%s]]}', id, n, id, n, rest)
-  return wrk.format("POST", "PATH", nil, body)
+  return wrk.format("POST", "/v1/labels", nil, body)
 end
 """
 BATCHES = """
@@ -62,159 +55,387 @@ function request()
   local body = file:read("*a")
   file:close()
   n = n + 1
-  return wrk.format("POST", string.format("/v1/labels?request_id=%d-%d", id, n), nil, body)
+  return wrk.format("POST", string.format("/v1/labels?request_id=TAG-%d-%d", id, n), nil, body)
 end
+"""
+POLL = """
+function init() wrk.headers["Authorization"] = "Bearer KEY" end
 """
 
 
-class Trivial:
-    """A thousand teachers of one mind on most rows."""
-
-    n_teachers, classes, row_shape = 1000, tuple("abcdefghij"), (FEATURES,)
-
-    def vote(self, X: Any) -> Votes:
-        counts = np.zeros((len(X), 10), dtype=np.int64)
-        k = X[:, 1].astype(int) % 10
-        counts[np.arange(len(X)), k] = 900
-        counts[np.arange(len(X)), (k + 1) % 10] += 100
-        return Votes(counts, n_teachers=1000)
+# What runs in a process of its own, with one version's package on its path.
 
 
-class Told(BaseModel):
-    request_id: str
-    labels: list[str]
+def mechanism() -> Any:
+    from terrine import ConfidentGNMax
+
+    return ConfidentGNMax(threshold=700, sigma_check=150, sigma_vote=40)
 
 
-def empty_app() -> FastAPI:
-    app = FastAPI()
+def make_ledger(where: str, n: int) -> None:
+    """A ledger of n entries of twenty accounts, each request reserved and settled through the ledger's own verbs."""
+    from terrine import CountBudget, Ledger
+    from terrine.ledger import Ask, Kept
 
-    @app.post("/empty")
-    async def empty() -> Told:
-        return Told(request_id="a", labels=["a"])
+    at_once, kept = 5000, Kept(1, 1, True)
+    with Ledger(where, budget=CountBudget(mechanism(), n_queries=100_000_000, delta=1e-5)) as ledger:
+        for start in range(0, n // 2, at_once):
+            numbers = range(start, min(start + at_once, n // 2))
+            asks = [
+                Ask(request_id=f"made {k}", digest=f"{k:064x}", n_queries=1, account=f"account {k % 20}", quota=None)
+                for k in numbers
+            ]
+            granted = ledger.reserve_each(mechanism(), asks, secure=True)
+            ledger.keep_each([(one, {f"{k:064x}": kept}) for k, one in zip(numbers, granted, strict=True)])
 
-    return app
+
+def make_key(where: str) -> None:
+    from terrine.service.keys import Keys
+
+    print(Keys(where).create(f"load {time.time_ns()}"))
 
 
-def service_app(where: str) -> FastAPI:
-    rows = RowFormat(shape=(FEATURES,), dtype="float32")
-    return make_app(Trivial(), MECHANISM, Ledger(where), Keys(where), rows=rows, limits=Limits(rate=1e9))
+def serve(where: str, port: int, pace: float) -> None:
+    """`terrine serve` of a run whose teachers are these."""
+    import terrine.run
+    from terrine import Ledger, Votes
+    from terrine.cli import serving
+
+    class Trivial:
+        n_teachers, classes, row_shape, dtype = 1000, tuple("abcdefghij"), (FEATURES,), "float32"
+
+        def vote(self, X: Any) -> Votes:
+            """A thousand teachers of one mind on most rows."""
+            counts = np.zeros((len(X), 10), dtype=np.int64)
+            k = X[:, 1].astype(int) % 10
+            counts[np.arange(len(X)), k] = 900
+            counts[np.arange(len(X)), (k + 1) % 10] += 100
+            return Votes(counts, n_teachers=1000)
+
+    class Run:
+        def __init__(self, folder: Any) -> None:
+            self.folder, self.mechanism = Path(folder), mechanism()
+
+        def voters(self) -> Trivial:
+            return Trivial()
+
+        ensemble = voters
+
+        def ledger(self, where: Any) -> Ledger:
+            return Ledger(where)
+
+    terrine.run.Run = Run  # type: ignore[assignment, misc]
+    serving.serve(Path(tempfile.gettempdir()), ledger=where, port=port, rate=1e9, pace=pace)
 
 
-def _serve(what: str, where: str, port: int) -> None:
-    app = empty_app() if what == "empty" else service_app(where)
-    uvicorn.run(app, port=port, log_level="warning", access_log=False)
+# What measures.
+
+
+class Version:
+    """One tree of the package."""
+
+    def __init__(self, name: str, source: Path) -> None:
+        self.name, self._source = name, source
+
+    def call(self, *words: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, __file__, *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": str(self._source), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def told(self, *words: Any) -> str:
+        process = self.call(*words)
+        told = process.communicate()[0].strip()
+        if process.returncode:
+            raise SystemExit(f"{self.name}: {' '.join(map(str, words))} failed.")
+        return told
+
+    @contextmanager
+    def served(self, where: str, *, pace: float = 0.02) -> Iterator[Served]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        start = time.perf_counter()
+        process = self.call("--serve", where, port, pace)
+        try:
+            while True:
+                if process.poll() is not None:
+                    raise SystemExit(f"{self.name}: the server ended.")
+                try:
+                    with connected(port) as one:
+                        one.request("GET", "/readyz")
+                        if one.getresponse().status == 200:
+                            break
+                except OSError:
+                    time.sleep(0.05)
+            yield Served(port, process.pid, time.perf_counter() - start)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+class Served:
+    def __init__(self, port: int, pid: int, seconds: float) -> None:
+        self.port, self.pid, self.seconds = port, pid, seconds
+        self.url = f"http://127.0.0.1:{port}"
+
+    def mebibytes(self) -> float:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager
-def served(what: str, where: str = "") -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(what, where, port))
-    process.start()
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        try:
-            httpx.get(f"{url}/healthz")
-            break
-        except httpx.HTTPError:
-            time.sleep(0.1)
+def connected(port: int) -> Iterator[http.client.HTTPConnection]:
+    one = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
-        yield url
+        yield one
     finally:
-        process.terminate()
-        process.join()
+        one.close()
 
 
-def wrk(url: str, script: str, *, connections: int) -> dict[str, float]:
+def wrk(url: str, script: str, *, connections: int, seconds: float) -> dict[str, float]:
     """Requests per second, p50 and p99 in milliseconds; anything but 2xx ends the run."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script)
         file.flush()
-        command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{SECONDS}s", "--latency", "--timeout", "30s"]
+        command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds:g}s", "--latency", "--timeout", "30s"]
         done = subprocess.run([*command, "-s", file.name, url], capture_output=True, text=True, check=True)
-    assert "Non-2xx" not in done.stdout, done.stdout
+    if "Non-2xx" in done.stdout:
+        raise SystemExit(done.stdout)
     unit = {"us": 1e-3, "ms": 1.0, "s": 1e3}
     found = {
         name: float(value) * unit[u] for name, value, u in re.findall(r"(50|99)%\s+([\d.]+)(us|ms|s)", done.stdout)
     }
     per_second = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
-    assert per_second is not None
+    if per_second is None:
+        raise SystemExit(done.stdout)
     return {"per_second": float(per_second[1]), "p50_ms": found["50"], "p99_ms": found["99"]}
 
 
-def bare(where: str, *, rows: int) -> float:
-    """Queries per second of the labeller itself, asked for so many rows at a time."""
-    labeller = Labeller(Trivial(), MECHANISM, Ledger(where))
-    rng, n, start = np.random.default_rng(rows), 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS / 2:
-        X = rng.uniform(size=(rows, FEATURES)).astype(np.float32)
-        labeller.label(X, request_id=f"bare {rows} {n}")
-        n += 1
-    return n * rows / (time.perf_counter() - start)
+@contextmanager
+def polled(served: Served, key: str, seconds: float) -> Iterator[None]:
+    """Half of the pollers on /metrics without a key, half on /v1/budget with one."""
+    with ExitStack() as stack:
+        polling = []
+        for path in ("/metrics", "/v1/budget"):
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".lua"))
+            file.write(POLL.replace("KEY", key) if path.startswith("/v1") else "")
+            file.flush()
+            command = ["wrk", "-t", "1", "-c", str(POLLERS // 2), "-d", f"{seconds:g}s", "--timeout", "120s"]
+            polling.append(subprocess.Popen([*command, "-s", file.name, served.url + path], stdout=subprocess.DEVNULL))
+        time.sleep(1.0)  # until they are under way
+        try:
+            yield
+        finally:
+            for one in polling:
+                one.terminate()
+                one.wait()
+
+
+def latencies(served: Served, key: str, tag: str, *, calls: int) -> list[float]:
+    """Milliseconds of one-row requests on one connection, one after another."""
+    found = []
+    with connected(served.port) as one:
+        for k in range(calls):
+            row = [time.time_ns() % 1e6, k, hash(tag) % 1e6, *([0.5] * (FEATURES - 3))]
+            body = json.dumps({"request_id": f"{tag} {time.time_ns()} {k}", "rows": [row]})
+            start = time.perf_counter()
+            one.request("POST", "/v1/labels", body, {"Authorization": f"Bearer {key}"})
+            response = one.getresponse()
+            response.read()
+            found.append(1000 * (time.perf_counter() - start))
+            if response.status != 200:
+                raise SystemExit(f"{tag}: status {response.status}")
+    return found
+
+
+def gets(served: Served, key: str, given: Any) -> list[float]:
+    """Milliseconds of a request that needs no ledger, on one connection."""
+    found = []
+    with connected(served.port) as one:
+        for _ in range(given.calls):
+            start = time.perf_counter()
+            one.request("GET", "/v1/about", headers={"Authorization": f"Bearer {key}"})
+            one.getresponse().read()
+            found.append(1000 * (time.perf_counter() - start))
+    return found
+
+
+def batches(served: Served, key: str, start: int, stop: int) -> None:
+    """New rows, a thousand at a time."""
+    rng = np.random.default_rng(start)
+    with connected(served.port) as one:
+        for number in range(start, stop, BATCH):
+            file = io.BytesIO()
+            np.save(file, rng.uniform(size=(BATCH, FEATURES)).astype(np.float32))
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-npy"}
+            one.request("POST", f"/v1/labels?request_id=m{number}", file.getvalue(), headers)
+            response = one.getresponse()
+            response.read()
+            if response.status != 200:
+                raise SystemExit(f"memory: status {response.status}")
 
 
 def bodies(folder: Path, *, threads: int, files: int) -> None:
     rng = np.random.default_rng(5)
     for thread in range(threads):
         for k in range(files):
-            file = io.BytesIO()
-            np.save(file, rng.uniform(size=(BATCH, FEATURES)).astype(np.float32))
-            (folder / f"{thread}-{k}.npy").write_bytes(file.getvalue())
+            np.save(folder / f"{thread}-{k}.npy", rng.uniform(size=(BATCH, FEATURES)).astype(np.float32))
 
 
-def measured(name: str, where: str, folder: Path, empty: float) -> list[dict[str, Any]]:
-    budget = CountBudget(MECHANISM, n_queries=100_000_000, delta=1e-5)
-    Ledger(where, budget=budget).close()
-    key = Keys(where).create("load")
-    one, many = bare(where, rows=1), bare(where, rows=BATCH)
-    with served("service", where) as url:
-        script = SINGLE.replace("FEATURES", str(FEATURES)).replace("KEY", key).replace("PATH", "/v1/labels")
-        single = wrk(url, script.replace("TAG", "1"), connections=CONNECTIONS)
-        script = BATCHES.replace("KEY", key).replace("FOLDER", str(folder)).replace("FILES", "400")
-        batch = wrk(url, script, connections=8)
-    slower = min(empty, one)
-    return [
-        {
-            "metric": f"{name}: single queries, {CONNECTIONS} connections",
-            "value": single["per_second"],
-            "unit": "queries/s",
-            "baseline": "the slower of an empty endpoint and the bare labeller",
-            "ratio": single["per_second"] / slower,
-            "empty endpoint": empty,
-            "bare labeller": one,
-            **single,
-        },
-        {
-            "metric": f"{name}: .npy batches of {BATCH}, 8 connections",
-            "value": batch["per_second"] * BATCH,
-            "unit": "queries/s",
-            "baseline": f"the bare labeller, {BATCH} at a time",
-            "ratio": batch["per_second"] * BATCH / many,
-            "bare labeller": many,
-            **batch,
-        },
-    ]
+Make = Callable[[str], str]  # a place for a new ledger, by name
+Found = dict[str, dict[str, list[Any]]]  # by metric and version
+
+
+class Measured:
+    """Values by metric and version, as rows of the after beside the before."""
+
+    def __init__(self) -> None:
+        self._found: Found = {}
+        self._units: dict[str, str] = {}
+
+    def add(self, metric: str, version: Version, value: float, unit: str, **more: float) -> None:
+        self._units[metric] = unit
+        self._found.setdefault(metric, {}).setdefault(version.name, []).append({"value": value, **more})
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for metric, versions in self._found.items():
+            middle = {
+                name: {field: statistics.median(one[field] for one in all_) for field in all_[0]}
+                for name, all_ in versions.items()
+            }
+            row: dict[str, Any] = {"metric": metric, "unit": self._units[metric], **middle["after"]}
+            if "before" in middle and middle["before"]["value"]:
+                row |= {"before": middle["before"], "baseline": "the same before"}
+                row["ratio"] = middle["after"]["value"] / middle["before"]["value"]
+            rows.append(row)
+        return rows
+
+
+def load(name: str, versions: list[Version], make: Make, folder: Path, found: Measured, given: Any) -> None:
+    """Requests a second, in turns on ledgers of their own."""
+    places = {one.name: make(f"{name} {one.name}") for one in versions}
+    keys = {}
+    for one in versions:
+        one.told("--make-ledger", places[one.name], 0)
+        keys[one.name] = one.told("--make-key", places[one.name])
+    for turn in range(given.rounds):
+        for one in versions:
+            with one.served(places[one.name]) as served:
+                script = SINGLE.replace("FEATURES", str(FEATURES)).replace("KEY", keys[one.name])
+                single = wrk(
+                    served.url, script.replace("TAG", str(turn)), connections=CONNECTIONS, seconds=given.seconds
+                )
+                found.add(
+                    f"{name}: one-row requests, {CONNECTIONS} connections",
+                    one,
+                    single.pop("per_second"),
+                    "requests/s",
+                    **single,
+                )
+                script = BATCHES.replace("KEY", keys[one.name]).replace("FOLDER", str(folder))
+                script = script.replace("FILES", str(given.files)).replace("TAG", str(turn))
+                if turn == 0:  # later the rows are known
+                    batch = wrk(served.url, script, connections=8, seconds=given.seconds)
+                    found.add(
+                        f"{name}: .npy batches of {BATCH}, 8 connections",
+                        one,
+                        batch.pop("per_second") * BATCH,
+                        "rows/s",
+                        **batch,
+                    )
+
+
+def waits(name: str, versions: list[Version], make: Make, found: Measured, given: Any) -> None:
+    """One connection: kept alive, and beside pollers on a ledger of many entries; and how long it takes to start."""
+    n = given.entries
+    for one in versions:
+        where = make(f"{name} waits {one.name}")
+        one.told("--make-ledger", where, n)
+        key = one.told("--make-key", where)
+        with one.served(where, pace=0.0) as served:
+            found.add(f"{name}: start on {n} entries", one, served.seconds, "s")
+            found.add(f"{name}: kept connection, GET /v1/about", one, statistics.median(gets(served, key, given)), "ms")
+            kept = latencies(served, key, "kept", calls=given.calls)
+            found.add(f"{name}: kept connection, one row, pace 0", one, statistics.median(kept), "ms")
+        with one.served(where) as served:
+            quiet = statistics.median(latencies(served, key, "quiet", calls=given.calls))
+            with polled(served, key, seconds=600):
+                busy = statistics.median(latencies(served, key, "busy", calls=given.calls))
+            found.add(f"{name}: one row on {n} entries, quiet", one, quiet, "ms")
+            found.add(
+                f"{name}: one row on {n} entries, {POLLERS} pollers", one, busy, "ms", times_the_quiet=busy / quiet
+            )
+
+
+def memory(versions: list[Version], make: Make, found: Measured, given: Any) -> None:
+    for one in versions:
+        where = make(f"memory {one.name}")
+        one.told("--make-ledger", where, 0)
+        key = one.told("--make-key", where)
+        with one.served(where) as served:
+            done = 0
+            for rows in (given.rows // 5, given.rows):
+                batches(served, key, done, rows)
+                done = rows
+                found.add(f"memory after {rows} rows", one, served.mebibytes(), "MiB")
+
+
+@contextmanager
+def tree(revision: str) -> Iterator[Path]:
+    """The package as it was."""
+    with tempfile.TemporaryDirectory() as name:
+        packed = subprocess.run(["git", "-C", str(ROOT), "archive", revision, "src"], capture_output=True, check=True)
+        subprocess.run(["tar", "x", "-C", name], input=packed.stdout, check=True)
+        yield Path(name) / "src"
 
 
 def main() -> None:
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        bodies(folder, threads=2, files=400)
-        with served("empty") as url:
-            script = SINGLE.replace("FEATURES", str(FEATURES)).replace("KEY", "x").replace("PATH", "/empty")
-            empty = wrk(url, script.replace("TAG", "1"), connections=CONNECTIONS)["per_second"]
-        found += measured("SQLite", str(folder / "ledger.sqlite"), folder, empty)
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    asked.add_argument("--before", default="805b8dc", help="a revision; none: only this tree is measured")
+    asked.add_argument("--quick", action="store_true", help="a short form, to see that it runs; nothing is kept")
+    asked.add_argument("--entries", type=int, help="of the ledger that pollers read (default: a million)")
+    given = asked.parse_args()
+    given.rounds, given.seconds, given.files = (1, 2, 60) if given.quick else (3, 12, 400)
+    given.entries = given.entries or (2000 if given.quick else 1_000_000)
+    given.calls, given.rows = (20, 10_000) if given.quick else (100, 500_000)
+    found = Measured()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        versions = [Version("after", ROOT / "src")]
+        if given.before != "none":
+            versions.insert(0, Version("before", stack.enter_context(tree(given.before))))
+        bodies(folder, threads=2, files=given.files)
+
+        def file(name: str) -> str:
+            return str(folder / f"{name.replace(' ', '-')}.sqlite")
+
+        load("SQLite", versions, file, folder, found, given)
+        waits("SQLite", versions, file, found, given)
+        memory(versions, file, found, given)
         if shutil.which("postgres") or list(Path("/usr/lib/postgresql").glob("*/bin/postgres")):
+            sys.path.insert(0, str(ROOT))
             from tests.postgres import Server
 
             server = Server()
-            try:
-                found += measured("PostgreSQL", server.database(), folder, empty)
-            finally:
-                server.stop()
-    write("service", found)
+            stack.callback(server.stop)
+            load("PostgreSQL", versions, lambda _: server.database(), folder, found, given)
+            waits("PostgreSQL", versions, lambda _: server.database(), found, given)
+    if given.quick:
+        for row in found.rows():
+            print(json.dumps(row))
+    else:
+        from rows import write
+
+        write("service", found.rows())
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["--serve", where, port, pace]:
+            serve(where, int(port), float(pace))
+        case ["--make-ledger", where, n]:
+            make_ledger(where, int(n))
+        case ["--make-key", where]:
+            make_key(where)
+        case _:
+            main()

@@ -231,7 +231,8 @@ def test_the_default_run_is_sliced_so_that_all_its_answers_are_used(where):
     assert got.outcomes.tolist() == [Outcome.TEACHERS] * 40 + [Outcome.UNASKED] * 60
     assert (got.labels[40:] == ABSTAIN).all()
     assert repr(got) == (
-        "Answers(100 queries, 40 answered by the teachers, 0 reinforced, 0 withheld, 60 never asked for want of budget)"
+        "Answers(100 queries, 40 answered by the teachers, 0 reinforced, 0 withheld, "
+        "60 never asked: no room in the budget or quota)"
     )
     np.testing.assert_array_equal(put(asked, range(100), "a").outcomes, got.outcomes)  # the same once more
     assert spent(asked.ledger) == (40, 40)

@@ -91,7 +91,7 @@ class Outcome(IntEnum):
     ABSTAINED = 0
     TEACHERS = 1
     REINFORCED = 2  # the student's own label: no vote was released
-    UNASKED = 3  # never put to the teachers, for the budget had no room: no noise was drawn, nothing was charged
+    UNASKED = 3  # never put to the teachers, for want of budget or quota: no noise was drawn, nothing was charged
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +119,7 @@ class Answers:
     def __repr__(self) -> str:
         reinforced = int((self.outcomes == Outcome.REINFORCED).sum())
         unasked = int((self.outcomes == Outcome.UNASKED).sum())
-        never = f", {unasked} never asked for want of budget" if unasked else ""
+        never = f", {unasked} never asked: no room in the budget or quota" if unasked else ""
         warning = "" if self.secure else ", INSECURE: seeded noise, not private"
         return (
             f"Answers({len(self)} queries, {self.n_answered} answered by the teachers, {reinforced} reinforced, "

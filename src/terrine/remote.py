@@ -95,6 +95,7 @@ class RemoteRun(Learning):
             "answered": answers.n_answered,
             "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
             "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
+            "why_unasked": labeller.why_unasked,
             "secure_noise": answers.secure,
             "service": self.config.labels.url,
             "ledger": {"id": budget["ledger_id"], "head": budget["head"]},

@@ -19,6 +19,7 @@ import uvicorn
 
 from terrine import ConfidentGNMax, CountBudget, Ledger, Votes
 from terrine.noise import SeededNoise
+from terrine.service import wire
 from terrine.service.app import Limits, make_app
 from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
@@ -75,7 +76,7 @@ class Service:
     @contextmanager
     def serving(self, port=0):
         """A real server on a port of this machine."""
-        config = uvicorn.Config(self.make(), host="127.0.0.1", port=port, log_config=None, access_log=False)
+        config = uvicorn.Config(self.make(), **wire.settings(log_config=None))
         server = uvicorn.Server(config)
         listening = socket.create_server(("127.0.0.1", port))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -121,19 +122,22 @@ sys.path.insert(0, {root!r})
 import uvicorn
 from terrine import Ledger
 from terrine.service.app import Limits, make_app
+from terrine.service import wire
 from terrine.service.keys import Keys
 from tests.service.tasks import FORMAT, MECHANISM, TinyTeachers
 where, port = os.environ["TERRINE_LEDGER"], int(sys.argv[1])
-app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=Limits(pace=0, rate=1e6))
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+limits = Limits(**json.loads(sys.argv[2]))
+app = make_app(TinyTeachers(), MECHANISM, Ledger(where), Keys(where), rows=FORMAT, limits=limits)
+uvicorn.run(app, host="127.0.0.1", port=port, **wire.settings(log_level="warning"))
 """
 
 
 class Server:
     """The service in a process of its own, over a ledger that is there; secure noise. To be killed."""
 
-    def __init__(self, where, *, port=None, log=None):
+    def __init__(self, where, *, port=None, log=None, limits=None):
         self.where, self.port, self.log = str(where), port or free_port(), log
+        self.limits = {"pace": 0, "rate": 1e6, **(limits or {})}
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = None
 
@@ -141,7 +145,7 @@ class Server:
         root = str(Path(__file__).parents[2])
         with open(os.devnull if self.log is None else self.log, "ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM.format(root=root), str(self.port)],
+                [sys.executable, "-c", PROGRAM.format(root=root), str(self.port), json.dumps(self.limits)],
                 env={**os.environ, "TERRINE_LEDGER": self.where},
                 stdout=out,
                 stderr=out,

@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import time
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -53,7 +54,9 @@ def charged(service):
 def error_of(response):
     found = response.json()
     assert set(found) == {"error"}
-    assert set(found["error"]) == {"code", "message"}
+    assert set(found["error"]) == {"code", "message"} | (
+        {"requested", "left"} if response.status_code == 402 else set()
+    )
     assert "\n" not in found["error"]["message"]
     return response.status_code, found["error"]["code"]
 
@@ -97,6 +100,17 @@ def test_a_request_id_belongs_to_its_rows_and_its_key(service, http):
     assert error_of(http.get("/v1/requests/b", headers=bearer(service.key))) == (404, "unknown_request")
 
 
+def test_a_request_of_any_id_can_be_read_back(service, http):
+    """With a slash too; an id that clients or proxies change in an address goes into the query."""
+    for name in ("a/b", "/a", "a/", "?x=1", "#", "%2F", "ü ☃", "/", "a//b", ".", "..", "a/../b"):
+        label(http, [[0, 0.98]], name, key=service.key)
+        asked = [http.get("/v1/requests", params={"request_id": name}, headers=bearer(service.key))]
+        if not {"", ".", ".."} & set(name.strip("/").split("/")):
+            asked.append(http.get(f"/v1/requests/{quote(name, safe='')}", headers=bearer(service.key)))
+        for state in asked:
+            assert (state.status_code, state.json()["request_id"]) == (200, name), name
+
+
 def test_an_exhausted_budget(tmp_path):
     service = Service(tmp_path / "ledger.sqlite", queries=10)
     with service.client() as http:
@@ -107,6 +121,9 @@ def test_an_exhausted_budget(tmp_path):
         refused = label(http, X[13:16], "c", key=service.key)
         assert error_of(refused) == (402, "budget_exhausted")
         assert "0 queries" in refused.json()["error"]["message"]
+        assert refused.json()["error"]["left"] == {"queries": 0, "answers": 0}
+        assert refused.json()["error"]["requested"] == 3
+        assert part["why_unasked"] == "budget_exhausted"
         assert label(http, X[:8], "d", key=service.key).json()["labels"] == told["labels"]
         budget = http.get("/v1/budget", headers=bearer(service.key)).json()
         assert budget["share_spent"] == 1.0
@@ -118,8 +135,13 @@ def test_a_quota(tmp_path):
     service = Service(tmp_path / "ledger.sqlite", queries=100, quota=5)
     with service.client() as http:
         assert label(http, rows_of(4), "a", key=service.key).status_code == 200
-        assert label(http, rows_of(3, seed=1), "b", key=service.key).json()["outcomes"][1:] == ["unasked"] * 2
-        assert error_of(label(http, rows_of(3, seed=2), "c", key=service.key)) == (402, "quota_exhausted")
+        part = label(http, rows_of(3, seed=1), "b", key=service.key).json()
+        assert part["outcomes"][1:] == ["unasked"] * 2
+        assert part["why_unasked"] == "quota_exhausted"  # the budget has room
+        refused = label(http, rows_of(3, seed=2), "c", key=service.key)
+        assert error_of(refused) == (402, "quota_exhausted")
+        assert (refused.json()["error"]["requested"], refused.json()["error"]["left"]) == (3, {"queries": 0})
+        assert "quota" in refused.json()["error"]["message"]
         assert label(http, rows_of(3, seed=2), "c", key=service.admin).status_code == 200
         used = http.get("/v1/usage", headers=bearer(service.admin)).json()["keys"]
         assert {one["name"]: (one["queries"], one["quota"]) for one in used} == {

@@ -25,6 +25,7 @@ sys.path.insert(0, {root!r})
 from tests.service.test_leak import Planted
 from terrine.service.app import make_app, Limits
 from terrine.service.keys import Keys
+from terrine.service import wire
 from terrine.service.watch import JsonLines
 from terrine import Ledger
 from tests.service.tasks import FORMAT
@@ -35,7 +36,7 @@ handler = logging.StreamHandler()
 handler.setFormatter(JsonLines())
 logging.basicConfig(level=logging.DEBUG, handlers=[handler])
 app = make_app(Planted(), LEAKY, Ledger(where), Keys(where), rows=FORMAT, limits=Limits(pace=0))
-uvicorn.run(app, port=port, log_config=None)
+uvicorn.run(app, port=port, **wire.settings(log_config=None))
 """
 LEAKY = type(MECHANISM)(threshold=60000, sigma_check=2000, sigma_vote=500)
 

@@ -245,7 +245,8 @@ def print_label(run: Run | RemoteRun) -> None:
     shown = run.guarantee()
     print(f"{shown['answered']:,} queries were answered and {shown['withheld']:,} withheld.")
     if shown["unasked"]:
-        print(f"{shown['unasked']:,} were never asked: the budget's answers were used up before.")
+        full = "key's quota" if shown.get("why_unasked") == "quota_exhausted" else "budget"
+        print(f"{shown['unasked']:,} were never asked: the {full} was used up before.")
     print(f"Guarantee: ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}.")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +54,20 @@ def serve(
         float,
         typer.Option(min=0.0, max=10.0, help="Seconds: answers leave at multiples of it, so that time tells nothing."),
     ] = 0.02,
+    header: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a request's header, and for each next piece of its body.")
+    ] = 10.0,
+    least: Annotated[
+        int, typer.Option(min=1, help="Bytes of a body per second, on average; a slower one is refused.")
+    ] = 16 << 10,
+    connections: Annotated[int, typer.Option(min=1, help="Open connections, in each process.")] = 1000,
+    connections_per_address: Annotated[
+        int,
+        typer.Option(min=1, help="Of these, from one address; behind a proxy all of them come from the proxy's."),
+    ] = 500,
+    in_flight: Annotated[
+        int, typer.Option(min=1024, help="Bytes of bodies that wait or arrive, in each process; half of it by one key.")
+    ] = 256 << 20,
 ) -> None:
     """Answer labels over HTTP from the run's teachers, paid from one budget. Keys: terrine keys create."""
     try:
@@ -63,14 +76,28 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingDependencyError("Expected fastapi and uvicorn, got none; pip install 'terrine[service]'") from None
-    limits = {"rate": rate, "rows": rows, "body": body, "json": min(body, 8 << 20), "seconds": seconds, "pace": pace}
+    limits = {
+        "rate": rate,
+        "rows": rows,
+        "body": body,
+        "json": min(body, 8 << 20),
+        "seconds": seconds,
+        "pace": pace,
+        "header": header,
+        "least": least,
+        "connections": connections,
+        "connections_per_address": connections_per_address,
+        "in_flight": in_flight,
+    }
+    if in_flight < 2 * body:
+        raise InputError(
+            f"--in-flight must be at least twice --body, {2 * body}, so that one body fits its key's half."
+        )
     served = {"folder": str(folder.absolute()), "ledger": ledger, "limits": limits}
     place = ledger or os.environ.get("TERRINE_LEDGER") or ""
     if workers > 1 and not place.startswith("postgresql"):
         raise InputError("Expected a ledger on PostgreSQL with more than one worker, got another.")
     os.environ[_SERVED] = json.dumps(served)
-    if workers > 1:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="terrine-metrics-")
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
     address = bind(host, port)
     print(f"Teachers and newest entries are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
@@ -87,22 +114,21 @@ def serve(
             "terrine.service": {"handlers": ["lines"], "level": "INFO", "propagate": False},
         },
     }
-    settings: dict[str, Any] = {
-        "factory": True,
-        "log_config": config,
-        "access_log": False,
-        "server_header": False,
-        "timeout_graceful_shutdown": 30,
-        "h11_max_incomplete_event_size": 64 << 10,
-    }
+    from terrine.service.watch import metrics_folder
+    from terrine.service.wire import settings
+
     served_app = "terrine.cli.serving:app_of_run"
     try:
         if workers > 1:
             address.close()  # uvicorn binds it again, for its workers
-            uvicorn.run(served_app, host=host, port=port, workers=workers, **settings)
+            with metrics_folder():
+                uvicorn.run(
+                    served_app, host=host, port=port, workers=workers, **settings(factory=True, log_config=config)
+                )
         else:
             with address:
-                uvicorn.Server(uvicorn.Config(served_app, **settings)).run(sockets=[address])
+                given = uvicorn.Config(served_app, **settings(factory=True, log_config=config))
+                uvicorn.Server(given).run(sockets=[address])
     except KeyboardInterrupt:
         pass  # uvicorn has ended in good order
     except SystemExit:  # with a code of uvicorn's, which means something else here

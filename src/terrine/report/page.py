@@ -220,7 +220,7 @@ def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
         ("answered", "answered", "a noisy winner of the vote was released"),
         ("reinforced", "student's own", "the teachers did not differ enough: the student kept its label"),
         ("withheld", "withheld", "the check did not pass: nothing was said but that"),
-        ("unasked", "not asked", "the budget had no room: no noise was drawn, and it cost nothing"),
+        ("unasked", "not asked", "the budget, or a key's quota, had no room: no noise was drawn, and it cost nothing"),
     )
     total = max(sum(answers.get(key, 0) for key, *_ in kinds), 1)
     found = [(key, name, about, answers.get(key, 0)) for key, name, about in kinds]

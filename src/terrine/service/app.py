@@ -2,36 +2,43 @@
 
 # Annotations are read at once (no __future__ import): FastAPI looks up names of functions within functions.
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from terrine.budgets import mechanism_to_json
-from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError, TeachersError, TerrineError
-from terrine.labeller import KeptVotes, Labeller, Question, Voters
+from terrine.errors import TerrineError
+from terrine.labeller import KeptVotes, Labeller, Voters
 from terrine.ledger import Ledger
-from terrine.mechanisms import ABSTAIN, Answers, Mechanism, Outcome
+from terrine.mechanisms import Mechanism
 from terrine.noise import Noise
 from terrine.service import schemas
-from terrine.service.bodies import NPY, Asked, BodyError, RowFormat, read_json, read_npy
-from terrine.service.desk import Busy, Desk
+from terrine.service.bodies import RowFormat
+from terrine.service.callers import Callers, Latest
+from terrine.service.desk import Desk
+from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
+from terrine.service.labels import Labels
+from terrine.service.limits import Limits, Refused
 from terrine.service.pacing import PacedVoters
 from terrine.service.public import PublicNumbers
-from terrine.service.watch import Metrics, Watch
+from terrine.service.watch import Metrics, Watch, hold_metrics_folder
+from terrine.service.wire import GATE, Gate
 
+__all__ = ["Limits", "make_app"]
+
+T = TypeVar("T")
 VERSION = "1"
-_PARSED_HERE = 1 << 14  # a body above this is parsed in a thread
 _NAMES = ("dashboard.js", "dashboard.chart.js", "dashboard.words.js", "dashboard.css", "dashboard.svg")
 _ASSETS = {"/": "dashboard.html"} | {f"/{name}": name for name in _NAMES}
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -48,37 +55,6 @@ _WHAT = {
     429: "Too many requests in a second; Retry-After says when to try again.",
     503: "The service cannot answer now; the same request may be sent again.",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one caller may ask of the service.
-
-    Attributes:
-        body, json: bytes of a body; JSON takes much more memory than it is long.
-        rows: in one request.
-        rate: requests per second and key, in each server process; twice as many at once.
-        seconds: for a body to arrive, and again for its answers.
-        pace: seconds; answers leave at whole multiples of it after they were asked for, and votes are waited for as
-            `PacedVoters` says, so that how long they took does not tell what they are. 0 turns both off.
-        waiting: requests that may wait.
-    """
-
-    body: int = 32 << 20
-    json: int = 8 << 20
-    rows: int = 10_000
-    rate: float = 200.0
-    seconds: float = 60.0
-    pace: float = 0.02
-    waiting: int = 1024
-
-
-class Refused(TerrineError):
-    """An error of the wire: its status and code."""
-
-    def __init__(self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.headers = status, code, headers
 
 
 def make_app(
@@ -101,17 +77,17 @@ def make_app(
     if limits.pace > 0 and not isinstance(voters, KeptVotes):  # votes that are kept are found in a time of their own
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     labeller = Labeller(voters, mechanism, ledger, rng=rng)
-    numbers = PublicNumbers(ledger, mechanism)
-    metrics = Metrics(numbers)
-    service = _Service(labeller, voters, ledger, keys, rows, limits, numbers, metrics)
+    service = _Service(labeller, voters, ledger, keys, rows, limits)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.desk = Desk(labeller, waiting=limits.waiting)
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        desk = service.labels.desk = Desk(labeller, waiting=limits.waiting)
         try:
-            yield
+            with hold_metrics_folder():
+                yield {GATE: Gate(limits)}
         finally:
-            await run_in_threadpool(service.desk.close)  # those who wait are answered first
+            await asyncio.get_running_loop().run_in_executor(None, desk.close)  # those who wait are answered first
+            service.close()
             keys.close()
             ledger.close()
 
@@ -127,121 +103,57 @@ def make_app(
     _add_errors(app)
     _add_routes(app, service)
     _add_pages(app, service)
-    app.add_middleware(Watch, metrics=metrics)
+    app.add_middleware(Watch, metrics=service.metrics, straight={("POST", "/v1/labels"): service.labels})
     return app
 
 
 class _Service:
-    """What the routes share."""
-
-    desk: Desk
+    """What the routes share. Each kind of work has its own threads, so that none of it keeps another waiting."""
 
     def __init__(
-        self,
-        labeller: Labeller,
-        voters: Voters,
-        ledger: Ledger,
-        keys: Keys,
-        rows: RowFormat,
-        limits: Limits,
-        numbers: PublicNumbers,
-        metrics: Metrics,
+        self, labeller: Labeller, voters: Voters, ledger: Ledger, keys: Keys, rows: RowFormat, limits: Limits
     ) -> None:
         self.labeller, self.voters, self.ledger, self.keys = labeller, voters, ledger, keys
-        self.rows, self.limits, self.numbers, self.metrics = rows, limits, numbers, metrics
-        self._tokens: dict[str, tuple[float, float]] = {}
+        self.rows, self.limits = rows, limits
+        self.numbers = PublicNumbers(ledger, labeller.mechanism)
+        self.metrics = Metrics(self.numbers)
+        self._reads = ThreadPoolExecutor(2, "terrine-reads")
+        self._look_ups, self._bodies = ThreadPoolExecutor(1, "terrine-keys"), ThreadPoolExecutor(1, "terrine-bodies")
+        self.callers = Callers(keys, rate=limits.rate, pool=self._look_ups)
+        self.labels = Labels(
+            self.callers,
+            ledger,
+            classes=tuple(voters.classes),
+            rows=rows,
+            limits=limits,
+            metrics=self.metrics,
+            pool=self._bodies,
+            reads=self._reads,
+        )
+        self.budget = Latest(self.numbers.budget, self._reads)
+        self.history = Latest(self.numbers.history, self._reads)
+        self.head = Latest(ledger.head, self._reads)
+        self.page = Latest(self.metrics.page, self._reads)
+
+    async def read(self, function: Callable[..., T], *given: Any) -> T:
+        """Of the ledger, for a caller whose rate is limited."""
+        return await asyncio.get_running_loop().run_in_executor(self._reads, function, *given)
 
     async def caller(
         self,
         request: Request,
-        sent: Annotated[
+        _: Annotated[
             HTTPAuthorizationCredentials | None,
             Depends(HTTPBearer(auto_error=False, description="A key, as `terrine keys create` prints it.")),
         ],
     ) -> Key:
-        """Whose key was sent; too many requests with it are refused."""
-        key = None if sent is None else await run_in_threadpool(self.keys.find, sent.credentials)
-        if key is None:
-            said = "Expected a key in use in the header Authorization: Bearer ..., got none or another."
-            raise Refused(401, "unknown_key", said, headers={"WWW-Authenticate": "Bearer"})
+        key = await self.callers.admit(request.headers.get("authorization", ""))
         request.state.key = key.id
-        now = asyncio.get_running_loop().time()
-        most = 2 * self.limits.rate
-        tokens, then = self._tokens.get(key.id, (most, now))
-        tokens = min(most, tokens + (now - then) * self.limits.rate)
-        if tokens < 1:
-            wait = math.ceil((1 - tokens) / self.limits.rate)
-            said = f"Expected at most {self.limits.rate:g} requests a second, got more; try again in {wait} s."
-            raise Refused(429, "too_many_requests", said, headers={"Retry-After": str(wait)})
-        self._tokens[key.id] = (tokens - 1, now)
         return key
 
-    async def admin(self, request: Request, key: Key) -> Key:
-        if key.role != "admin":
-            raise Refused(403, "not_an_admin", "Expected an admin's key, got a client's.")
-        return key
-
-    async def body(self, request: Request, *, at_most: int) -> bytes:
-        """The body, given up as soon as it is too long or too slow."""
-        too_long = Refused(413, "body_too_large", f"Expected a body of at most {at_most} bytes, got a larger one.")
-        if int(request.headers.get("content-length", "0")) > at_most:
-            raise too_long
-        pieces, size = [], 0
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                async for piece in request.stream():
-                    size += len(piece)
-                    if size > at_most:
-                        raise too_long
-                    pieces.append(piece)
-        except TimeoutError:
-            said = f"Expected the body within {self.limits.seconds:g} s, got no end of it."
-            raise Refused(400, "body_too_slow", said) from None
-        return b"".join(pieces)
-
-    async def asked(self, request: Request, request_id: str | None) -> Asked:
-        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if kind == NPY:
-            body = await self.body(request, at_most=self.limits.body)
-            return read_npy(body, request_id=request_id)
-        if kind != "application/json":
-            raise Refused(415, "unknown_media_type", f"Expected application/json or {NPY}, got another Content-Type.")
-        body = await self.body(request, at_most=self.limits.json)
-        found = read_json(body) if len(body) <= _PARSED_HERE else await run_in_threadpool(read_json, body)
-        if request_id is not None:
-            raise Refused(400, "bad_request", "Expected request_id in the JSON body, got it in the address.")
-        return found
-
-    async def label(self, asked: Asked, key: Key) -> Answers:
-        request_id = asked.request_id
-        if not isinstance(request_id, str) or not 1 <= len(request_id) <= schemas.REQUEST_ID_LENGTH:
-            raise InputError(f"Expected request_id of 1 to {schemas.REQUEST_ID_LENGTH} characters, got something else.")
-        rows = self.rows.rows(asked.rows, at_most=self.limits.rows)
-        question = Question(
-            X=rows,
-            request_id=f"{key.id}/{request_id}",
-            student_proba=asked.student_proba,
-            account=key.id,
-            quota=key.quota,
-        )
-        turn = asyncio.create_task(self.desk.ask(question, n_rows=len(rows)))
-        turn.add_done_callback(lambda turn: turn.cancelled() or turn.exception())  # seen, also if nobody waits for it
-        done, _ = await asyncio.wait([turn], timeout=self.limits.seconds)
-        if not done:
-            said = f"Expected an answer within {self.limits.seconds:g} s, got none yet; send the same request again."
-            raise Refused(503, "timeout", said)
-        return turn.result()
-
-    async def paced(self, answer: Awaitable[Any]) -> Any:
-        """Wait for it, and on until the next whole multiple of the pace."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            return await answer
-        finally:
-            if self.limits.pace > 0:
-                took = (loop.time() - started) / self.limits.pace
-                await asyncio.sleep((math.ceil(took) - took) * self.limits.pace)
+    def close(self) -> None:
+        for pool in (self._reads, self._look_ups, self._bodies):
+            pool.shutdown()
 
 
 def _add_routes(app: FastAPI, service: _Service) -> None:
@@ -255,43 +167,35 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.post(
         "/v1/labels",
-        openapi_extra=schemas.LABELS_BODY,
+        response_model=schemas.Labels,
+        openapi_extra=schemas.LABELS,
         responses=may(400, 401, 402, 409, 413, 415, 422, 429, 503),
         summary="Ask for labels",
     )
-    async def labels(
-        request: Request,
-        key: Caller,
-        request_id: Annotated[
-            str | None,
-            Query(min_length=1, max_length=schemas.REQUEST_ID_LENGTH, description="With an .npy body only."),
-        ] = None,
-    ) -> schemas.Labels:
+    async def labels(request: Request) -> Response:
         """The same request id with the same rows gives the same answers, and is charged once; a row that was ever
         answered has that answer for ever, free."""
-        asked = await service.asked(request, request_id)
-        answers: Answers = await service.paced(service.label(asked, key))
-        outcomes = [schemas.OUTCOMES[Outcome(outcome)] for outcome in answers.outcomes.tolist()]
-        request.state.rows = len(outcomes)
-        service.metrics.answered(outcomes)
-        return schemas.Labels(
-            request_id=asked.request_id,
-            labels=[None if label == ABSTAIN else classes[label] for label in answers.labels.tolist()],
-            outcomes=outcomes,
-            secure=answers.secure,
-        )
+        return await service.labels.respond(request)
 
-    @app.get("/v1/requests/{request_id}", responses=keyed | may(404, 422), summary="What became of a request")
-    async def request_state(
-        key: Caller,
-        request_id: Annotated[str, Path(min_length=1, max_length=schemas.REQUEST_ID_LENGTH)],
-    ) -> schemas.Request:
-        """Of this key's; send the request again for its answers."""
-        found = await run_in_threadpool(service.ledger.request, f"{key.id}/{request_id}")
+    async def request_state(key: Key, request_id: str) -> schemas.Request:
+        found = await service.read(service.ledger.request, f"{key.id}/{request_id}")
         if found is None:
-            raise Refused(404, "unknown_request", "Expected the id of a request that this key sent, got another.")
+            raise Refused(404, "unknown_request", "This key sent no request of that id.")
         shown = {name: found[name] for name in ("queries", "answers", "settled")}
         return schemas.Request(request_id=request_id, **shown)
+
+    longest: dict[str, Any] = {"min_length": 1, "max_length": schemas.REQUEST_ID_LENGTH}
+
+    @app.get("/v1/requests", responses=keyed | may(404, 422), summary="What became of a request of any id")
+    async def request_by_query(key: Caller, request_id: Annotated[str, Query(**longest)]) -> schemas.Request:
+        """Of this key's; send the request again for its answers."""
+        return await request_state(key, request_id)
+
+    @app.get("/v1/requests/{request_id:path}", responses=keyed | may(404, 422), summary="What became of a request")
+    async def request_by_path(key: Caller, request_id: Annotated[str, Path(**longest)]) -> schemas.Request:
+        """Of this key's; send the request again for its answers. An id that is `.` or `..` or has two slashes together
+        may be changed on the way: ask for it with `?request_id=`."""
+        return await request_state(key, request_id)
 
     @app.get("/v1/about", responses=keyed, summary="What the service takes and gives")
     async def about(key: Caller) -> schemas.About:
@@ -311,7 +215,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.get("/v1/budget", responses=keyed, summary="What is spent and what is left")
     async def budget(key: Caller) -> schemas.Budget:
-        return schemas.Budget(**await run_in_threadpool(numbers.budget))
+        return schemas.Budget(**await service.budget())
 
     @app.get("/v1/ledger/consistency", responses=keyed | may(422), summary="That the ledger goes on from a kept head")
     async def consistency(
@@ -319,18 +223,19 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
         second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
     ) -> schemas.Consistency:
-        return schemas.Consistency(**asdict(await run_in_threadpool(service.ledger.proof, first, second)))
+        return schemas.Consistency(**asdict(await service.read(partial(service.ledger.proof, first, second))))
 
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:
-        return schemas.History.model_validate({"points": await run_in_threadpool(numbers.history)})
+        return schemas.History.model_validate({"points": await service.history()})
 
     @app.get("/v1/usage", responses=keyed | may(403), summary="Every key's use, for admins")
-    async def usage(request: Request, key: Caller) -> schemas.Usage:
-        await service.admin(request, key)
-        spent = await run_in_threadpool(service.ledger.accounts)
+    async def usage(key: Caller) -> schemas.Usage:
+        if key.role != "admin":
+            raise Refused(403, "not_an_admin", "This needs an admin's key: terrine keys create RUN --admin.")
+        spent = await service.read(service.ledger.accounts)
         found = []
-        for one in await run_in_threadpool(service.keys.list):
+        for one in await service.read(service.keys.list):
             of_key = spent.get(one.id)
             queries, answers = (of_key.queries, of_key.answers) if of_key else (0, 0)
             found.append(schemas.Use(**asdict(one), queries=queries, answers=answers))
@@ -345,14 +250,14 @@ def _add_pages(app: FastAPI, service: _Service) -> None:
     @app.get("/readyz", responses={503: {"model": schemas.Failure}}, summary="Whether it can answer")
     async def ready() -> schemas.Health:
         """Whether the ledger can be read and someone is at the desk."""
-        if not service.desk.alive:
-            raise Refused(503, "not_ready", "Expected to be ready, got a service that is closing.")
-        await run_in_threadpool(service.ledger.head)
+        if not service.labels.desk.alive:
+            raise Refused(503, "not_ready", "The service is closing.")
+        await service.head()
         return schemas.Health(status="ok")
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Public numbers, for Prometheus")
     async def metrics() -> Response:
-        text, kind = await run_in_threadpool(service.metrics.page)
+        text, kind = await service.page()
         return Response(text, media_type=kind)
 
     for path, name in _ASSETS.items():
@@ -370,49 +275,15 @@ def _asset(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(TerrineError)
     async def refused(request: Request, error: TerrineError) -> Response:
-        status, code, headers = _kind(error)
-        return failure(request, status, code, str(error), headers)
+        return refusal(request, error)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         codes = {404: "not_found", 405: "method_not_allowed"}
-        said = f"Expected another request, got: {error.detail}."
-        headers = dict(error.headers) if error.headers else None
-        return failure(request, error.status_code, codes.get(error.status_code, "bad_request"), said, headers)
+        code = codes.get(error.status_code, "bad_request")
+        return failure(request, error.status_code, code, f"{error.detail}.", error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        return failure(request, 422, "bad_request", f"Expected another {where}: {error.errors()[0]['msg'].lower()}.")
-
-
-def _kind(error: TerrineError) -> tuple[int, str, dict[str, str] | None]:
-    match error:
-        case Refused():
-            return error.status, error.code, error.headers
-        case QuotaError():
-            return 402, "quota_exhausted", None
-        case BudgetError():
-            return 402, "budget_exhausted", None
-        case Busy():
-            return 503, "busy", {"Retry-After": "1"}
-        case BodyError():
-            return 400, "bad_body", None
-        case RequestError():
-            return 409, "request_conflict", None
-        case LedgerError():
-            return 503, "ledger_unavailable", {"Retry-After": "1"}
-        case TeachersError():
-            return 503, "teachers_failed", None
-        case InputError():
-            return 422, "bad_rows", None
-        case _:
-            return 503, "unavailable", None
-
-
-def failure(
-    request: Request, status: int, code: str, message: str, headers: dict[str, str] | None = None
-) -> JSONResponse:
-    request.state.code = code
-    shown = schemas.Failure(error=schemas.Problem(code=code, message=message))
-    return JSONResponse(shown.model_dump(), status_code=status, headers=headers)
+        return failure(request, 422, "bad_request", f"{where}: {error.errors()[0]['msg'].lower()}.")

@@ -1,10 +1,16 @@
-"""What clients send, as arrays: JSON or .npy, never pickle. Whatever is wrong with it is said in one line."""
+"""What clients send, as arrays: JSON or .npy, never pickle. Whatever is wrong with it is said in one line.
+
+Parsing takes memory in proportion to the body, whatever is in it: shapes are known beforehand, a body of another shape
+is refused before anything is built from it, and numbers go into the array a block at a time.
+"""
 
 from __future__ import annotations
 
 import io
 import math
+import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,8 +20,18 @@ from pydantic_core import from_json
 from terrine.errors import InputError
 
 NPY = "application/x-npy"
+FIELDS = ("request_id", "rows", "student_proba")
+SMALL = 1 << 14  # bytes: a JSON body up to this may become Python objects at once
+_BLOCK = 1 << 16  # bytes of JSON that become Python objects, and numbers that are checked, at a time
 _HEADER = 4096  # bytes of a .npy header
+_TEXT = 4096  # bytes of a name or an id in JSON
 _SIZES = (1, 2, 4, 8)
+
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.)*+"')
+_ARRAY = re.compile(rb"\[[][0-9eE+.,\- \t\r\ntrufals]*+")  # whatever may stand in an array of numbers, true and false
+_NUMBERS = b"0123456789eE+-. \t\r\ntrufals"
+_FLAT = bytes.maketrans(b"[]", b"  ")
 
 
 class BodyError(InputError):
@@ -24,7 +40,7 @@ class BodyError(InputError):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a request asks: public."""
+    """What a request asks: public. The rows are in the teachers' shape and dtype."""
 
     request_id: Any
     rows: NDArray[Any]
@@ -43,73 +59,226 @@ class RowFormat:
     shape: tuple[int, ...]
     dtype: str
 
+    def check(self, shape: tuple[Any, ...], *, at_most: int) -> None:
+        """Refuse an array of another shape than rows have."""
+        if shape[1:] != self.shape or len(shape) != len(self.shape) + 1:
+            raise InputError(f"rows must be an array of shape (n, *{self.shape}), got {_shown(shape)}.")
+        if not 1 <= shape[0] <= at_most:
+            raise InputError(f"rows must hold 1 to {at_most} rows, got {shape[0]}.")
+
     def rows(self, sent: NDArray[Any], *, at_most: int) -> NDArray[Any]:
         """The rows in the teachers' dtype, so that the same values are the same query however they were sent."""
-        if sent.ndim != len(self.shape) + 1 or sent.shape[1:] != self.shape:
-            raise InputError(f"Expected rows of shape {self.shape}, got an array of shape {sent.shape}.")
-        if not 1 <= len(sent) <= at_most:
-            raise InputError(f"Expected 1 to {at_most} rows, got {len(sent)}.")
-        if sent.dtype.kind == "f" and not np.isfinite(sent).all():
-            raise InputError("Expected finite numbers in rows, got nan or inf.")
+        self.check(sent.shape, at_most=at_most)
+        return self.cast(sent)
+
+    def cast(self, sent: NDArray[Any]) -> NDArray[Any]:
+        """Numbers in the teachers' dtype, or a refusal."""
+        if sent.size <= _BLOCK:
+            return self._cast(sent)
+        taken = np.empty(sent.shape, dtype=self.dtype)
+        step = max(_BLOCK * len(sent) // sent.size, 1)
+        for start in range(0, len(sent), step):
+            taken[start : start + step] = self._cast(sent[start : start + step])
+        return taken
+
+    def _cast(self, sent: NDArray[Any]) -> NDArray[Any]:
         dtype = np.dtype(self.dtype)
+        if dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                taken = sent.astype(dtype)
+            may_overflow = sent.dtype.kind == "f" or dtype.itemsize < 4
+            if may_overflow and not np.isfinite(taken).all():
+                if sent.dtype.kind == "f" and not np.isfinite(sent).all():
+                    raise InputError("rows must be finite numbers, got nan or inf.")
+                raise InputError(f"rows must be numbers that fit {dtype.name}, got a larger one.")
+            return taken
+        if sent.dtype.kind == "f" and not np.isfinite(sent).all():
+            raise InputError("rows must be finite numbers, got nan or inf.")
         with np.errstate(all="ignore"):
             taken = sent.astype(dtype)
-        if dtype.kind == "f":
-            if not np.isfinite(taken).all():
-                raise InputError(f"Expected numbers that fit {dtype.name} in rows, got larger ones.")
-        elif not (taken == sent).all():
-            raise InputError(f"Expected whole numbers that fit {dtype.name} in rows, got others.")
+        if not np.array_equal(taken, sent):
+            raise InputError(f"rows must be whole numbers that fit {dtype.name}, got one that does not.")
         return taken
 
 
-def read_json(body: bytes) -> Asked:
-    """{"request_id": ..., "rows": [[...], ...]}, and "student_proba" where a student is asked along."""
-    try:
-        value = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise BodyError(f"Expected JSON, got: {str(error)[:200]}.") from None
-    if not isinstance(value, dict):
-        raise BodyError("Expected a JSON object, got something else.")
-    unknown = sorted(set(value) - {"request_id", "rows", "student_proba"})
-    if unknown:
-        raise InputError(f"Expected request_id, rows and student_proba, got {unknown[0][:40]!r}.")
-    if "rows" not in value:
-        raise InputError("Expected rows, got none.")
-    proba = value.get("student_proba")
-    return Asked(
-        request_id=value.get("request_id"),
-        rows=_numbers("rows", value["rows"]),
-        student_proba=None if proba is None else _numbers("student_proba", proba).astype(np.float64),
-    )
+def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -> Asked:
+    """{"request_id": ..., "rows": [[...], ...]}, and "student_proba" where a student is asked along.
+
+    Args:
+        at_most: so many rows.
+        n_classes: of each row of student_proba.
+    """
+    scores = RowFormat(shape=(n_classes,), dtype="float64")
+    if len(body) <= SMALL:
+        value = _object(body)
+        rows = _nested("rows", value["rows"], format, at_most=at_most)
+        proba = value.get("student_proba")
+        given = None if proba is None else _nested("student_proba", proba, scores, at_most=at_most)
+        return Asked(value.get("request_id"), rows, given)
+    spans = _spans(body)
+    _names(spans)
+    request_id = _text(body, *spans["request_id"]) if "request_id" in spans else None
+    rows = _array("rows", body, spans["rows"], format, at_most=at_most)
+    given = None
+    if "student_proba" in spans and body[slice(*spans["student_proba"])] != b"null":
+        given = _array("student_proba", body, spans["student_proba"], scores, at_most=at_most)
+    return Asked(request_id, rows, given)
 
 
-def read_npy(body: bytes, *, request_id: str | None) -> Asked:
+def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: str | None) -> Asked:
     """The rows as numpy.save writes them; the id is in the address."""
-    file = io.BytesIO(body)
+    file = io.BytesIO(body[: _HEADER + 16])
     try:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran, dtype = read(file, max_header_size=_HEADER)
+        start = file.tell()
     except Exception:  # numpy raises many types for damaged headers
-        raise BodyError("Expected an array as numpy.save writes it, got something else.") from None
+        raise BodyError("The body must be an array as numpy.save writes it, and its header cannot be read.") from None
     if dtype.kind not in "biuf" or dtype.itemsize not in _SIZES or dtype.subdtype is not None:
-        raise InputError("Expected an array of numbers of at most 64 bits, got another dtype.")
-    if any(not isinstance(size, int) or size < 0 for size in shape):
-        raise BodyError("Expected an array's shape in the header, got something else.")
-    if math.prod(shape) * dtype.itemsize != len(body) - file.tell():  # before any memory is taken for it
-        raise BodyError("Expected as many bytes as the array's shape says, got more or fewer.")
-    flat = np.frombuffer(body, dtype=dtype, offset=file.tell())
-    rows = flat.reshape(shape, order="F" if fortran else "C")
-    return Asked(request_id=request_id, rows=rows)
+        raise InputError("rows must be numbers of at most 64 bits: floats, whole numbers or true and false.")
+    if any(type(size) is not int or size < 0 for size in shape):  # bool is a kind of int
+        raise BodyError("The header's shape must be whole numbers from 0.")
+    if math.prod(shape) * dtype.itemsize != len(body) - start:
+        raise BodyError("The body must hold as many numbers after its header as its shape says.")
+    format.check(shape, at_most=at_most)  # from here on its sizes are the teachers', and small
+    sent = np.frombuffer(body, dtype=dtype, offset=start).reshape(shape, order="F" if fortran else "C")
+    return Asked(request_id, format.cast(sent))
 
 
-def _numbers(name: str, value: Any) -> NDArray[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"Expected {name} to be a list of rows, got {type(value).__name__}.")
+def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = np.array(value)
-    except (ValueError, OverflowError):
-        found = np.array("ragged")
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise BodyError(f"The body is no JSON: {str(error)[:200]}.") from None
+    if not isinstance(value, dict):
+        raise BodyError("The body must be a JSON object.")
+    _names(value)
+    return value
+
+
+def _names(found: dict[str, Any]) -> None:
+    for name in found:
+        if name not in FIELDS:
+            raise InputError(f"Unknown field {name[:40]!r}: there are request_id, rows and student_proba.")
+    if "rows" not in found:
+        raise InputError("rows is missing.")
+
+
+def _nested(name: str, value: Any, format: RowFormat, *, at_most: int) -> NDArray[Any]:
+    """An array from lists of a known shape; anything else is refused before numpy sees it."""
+    if type(value) is not list:
+        raise InputError(f"{name} must be a list of rows.")
+    shape = (len(value), *format.shape)
+    for size in format.shape:
+        if not all(type(one) is list and len(one) == size for one in value):
+            raise _misshapen(name, format)
+        value = list(chain.from_iterable(value))
+    if not 1 <= shape[0] <= at_most:
+        raise InputError(f"{name} must hold 1 to {at_most} rows, got {shape[0]}.")
+    return _numbers(name, value, format).reshape(shape)
+
+
+def _numbers(name: str, values: list[Any], format: RowFormat) -> NDArray[Any]:
+    if not {*map(type, values)} <= {int, float, bool}:
+        raise InputError(f"{name} must be numbers.")
+    try:
+        found = np.array(values)
+    except OverflowError:
+        found = np.array(None)
     if found.dtype.kind not in "biuf":
-        raise InputError(f"Expected {name} to be rows of numbers, all of one length, got something else.")
-    return found
+        raise InputError(f"{name} must be numbers that fit in 64 bits, got a larger one.")
+    return format.cast(found)
+
+
+def _spans(body: bytes) -> dict[str, tuple[int, int]]:
+    """Where the values of a JSON object of strings and arrays of numbers stand."""
+    found: dict[str, tuple[int, int]] = {}
+    at = _after(body, 0, b"{")
+    while True:
+        name = _text(body, at, _string_end(body, at))
+        at = _after(body, _string_end(body, at), b":")
+        if name in found:
+            raise BodyError(f"The body has {name[:40]!r} twice.")
+        array = _ARRAY.match(body, at)
+        if array is not None:
+            end = at + len(array[0].rstrip(b", \t\r\n"))
+        elif body[at : at + 4] == b"null":
+            end = at + 4
+        elif body[at : at + 1] != b'"' and name in FIELDS:
+            raise InputError(f"{name} must be {'text' if name == 'request_id' else 'a list of rows'}.")
+        else:
+            end = _string_end(body, at)
+        found[name] = (at, end)
+        at = _SPACE.match(body, end).end()  # type: ignore[union-attr]
+        if body[at : at + 1] == b"}" and not body[at + 1 :].strip(b" \t\r\n"):
+            return found
+        if array is not None and body[at : at + 1] in (b'"', b"n", b"{") and body[end - 1 : end] != b"]":
+            raise InputError(f"{name} must be numbers: see byte {at} of the body.")
+        at = _after(body, at, b",")
+
+
+def _after(body: bytes, at: int, mark: bytes) -> int:
+    """Where the next token begins after this one."""
+    at = _SPACE.match(body, at).end()  # type: ignore[union-attr]
+    if body[at : at + 1] != mark:
+        raise BodyError(f"The body is no JSON object of request_id and numbers: byte {at} should be {mark.decode()!r}.")
+    return _SPACE.match(body, at + 1).end()  # type: ignore[union-attr]
+
+
+def _string_end(body: bytes, at: int) -> int:
+    found = _STRING.match(body, at, at + _TEXT)
+    if found is None:
+        raise BodyError(f"The body is no JSON object of request_id and numbers: see byte {at}.")
+    return found.end()
+
+
+def _text(body: bytes, start: int, end: int) -> Any:
+    try:
+        return from_json(body[start:end]) if end - start <= _TEXT else None
+    except ValueError:
+        raise BodyError(f"The body is no JSON: see the text at byte {start}.") from None
+
+
+def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, at_most: int) -> NDArray[Any]:
+    """Numbers between brackets. The brackets and commas of so many rows are known, and are compared as they stand."""
+    start, end = span
+    row = b"0"
+    for size in reversed(format.shape):
+        row = b"[" + b",".join([row] * size) + b"]"
+    one = row.replace(b"0", b"")
+    marks = body[start:end].translate(None, _NUMBERS)
+    n_rows, rest = divmod(len(marks) - 1, len(one) + 1)
+    if rest or n_rows < 1 or n_rows > at_most:
+        if marks[:1] == b"[" and not rest and n_rows > at_most:
+            raise InputError(f"{name} must hold 1 to {at_most} rows, got more.")
+        raise _misshapen(name, format)
+    if marks != b"[" + (one + b",") * (n_rows - 1) + one + b"]" or body[end - 1 : end] != b"]":
+        raise _misshapen(name, format)
+    del marks
+    found = np.empty(n_rows * math.prod(format.shape), dtype=format.dtype)
+    done, at = 0, start + 1
+    while at < end - 1:
+        cut = end - 1 if end - 1 - at <= _BLOCK else body.rfind(b",", at, at + _BLOCK)
+        if cut < 0:
+            raise InputError(f"{name} must be numbers of at most {_BLOCK} digits.")
+        try:
+            values = from_json(b"[" + body[at:cut].translate(_FLAT) + b"]", allow_inf_nan=False)
+        except ValueError:
+            raise BodyError(f"The body is no JSON: see {name} between byte {at} and {cut}.") from None
+        if done + len(values) > len(found):
+            raise _misshapen(name, format)
+        found[done : done + len(values)] = _numbers(name, values, format)
+        done, at = done + len(values), cut + 1
+    if done != len(found):
+        raise _misshapen(name, format)
+    return found.reshape(n_rows, *format.shape)
+
+
+def _misshapen(name: str, format: RowFormat) -> InputError:
+    return InputError(f"{name} must be rows of numbers of shape {format.shape}, each as long as that.")
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    """A shape in a message, however long it is."""
+    return f"an array of shape {shape}" if len(shape) <= 8 and all(size < 1 << 40 for size in shape) else "another"

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import random
-import re
 import time
 import weakref
 from collections.abc import Callable
@@ -51,7 +50,6 @@ _OUTCOMES = {
     "withheld": Outcome.ABSTAINED,
     "unasked": Outcome.UNASKED,
 }
-_FULL = re.compile(r"Expected .*?, got (.*); what is left: (.*)\.")  # as BudgetError words it
 _AGAIN = (429, 502, 503, 504)  # what may pass; a request is charged once however often it is sent
 
 
@@ -66,6 +64,9 @@ class RemoteLabeller:
         timeout: seconds for one request.
         head: a file that keeps the ledger's head and root; a service that does not prove that its ledger goes on from
             there is refused, now and at every later call. Without a file the same holds as long as this object lives.
+
+    Attributes:
+        why_unasked: where the last call of `label` left rows unasked, "budget_exhausted" or "quota_exhausted".
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class RemoteLabeller:
         self._retries = _validate.integer("retries", retries, at_least=0)
         self._head = None if head is None else Path(head)
         self._last: dict[str, str] | None = None
+        self.why_unasked: str | None = None
         try:
             headers = {"Authorization": f"Bearer {key}"}
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
@@ -131,7 +133,11 @@ class RemoteLabeller:
         student_proba: ArrayLike | None = None,
         progress: Progress | None = None,
     ) -> Answers:
-        """Answers to public rows, as `Labeller.label` gives them: the same request again costs nothing."""
+        """Answers to public rows, as `Labeller.label` gives them: the same request again costs nothing.
+
+        Where the budget, or the key's quota, has room for some rows only, the rest are `Outcome.UNASKED`, and
+        `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised.
+        """
         rows = (X if isinstance(X, PublicData) else PublicData(X)).X
         if rows.shape[1:] != self.row_shape:
             raise InputError(f"Expected rows of shape {self.row_shape}, got {rows.shape[1:]}.")
@@ -143,7 +149,7 @@ class RemoteLabeller:
         self.budget()  # before as after: all answers are of one ledger
         labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
         outcomes = np.full(len(rows), int(Outcome.UNASKED), dtype=np.int64)
-        secure = True
+        secure, self.why_unasked = True, None
         exhausted: BudgetError | None = None
         for start in range(0, len(rows), self._batch):
             part = slice(start, start + self._batch)
@@ -152,9 +158,11 @@ class RemoteLabeller:
                 found = self._ask(rows[part], name, None if proba is None else proba[part])
             except BudgetError as error:
                 exhausted = error  # rows that were answered before still have their answers: go on
+                self.why_unasked = "quota_exhausted" if isinstance(error, QuotaError) else "budget_exhausted"
                 continue
             labels[part], outcomes[part] = self._read(found, len(labels[part]))
             secure = secure and bool(found.get("secure"))
+            self.why_unasked = found.get("why_unasked") or self.why_unasked
             if progress is not None:
                 progress(min(part.stop, len(rows)) / len(rows))
         if exhausted is not None and (outcomes == Outcome.UNASKED).all():
@@ -221,15 +229,18 @@ class RemoteLabeller:
             value = response.json()
             if response.status_code == 200:
                 return dict(value)
-            code, message = str(value["error"]["code"]), " ".join(str(value["error"]["message"]).split())
-        except (ValueError, KeyError, TypeError):
+            error = value["error"]
+            code, message = str(error["code"]), " ".join(str(error["message"]).split())
+            left = {str(name): float(number) for name, number in (error.get("left") or {}).items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
             said = f"got status {response.status_code} and no JSON"
             raise ServiceError(f"Expected a terrine label service at {self.url}, {said}.") from None
         match code:
             case "budget_exhausted" | "quota_exhausted":
-                told = _FULL.fullmatch(message)
-                requested, left = told.groups() if told else ("more than fits", "not told")
-                raise (QuotaError if code == "quota_exhausted" else BudgetError)(requested, left)
+                raise (QuotaError if code == "quota_exhausted" else BudgetError)(
+                    f"a request about {error.get('requested')} rows",
+                    ", ".join(f"{number:g} {name}" for name, number in left.items()),
+                )
             case "request_conflict":
                 raise RequestError(message)
             case "bad_rows" | "bad_body" | "bad_request" | "body_too_large":

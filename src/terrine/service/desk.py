@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from terrine.errors import TeachersError, TerrineError
 from terrine.labeller import Labeller, Question
 from terrine.mechanisms import Answers
 
 Result = Answers | TerrineError
-Waiting = tuple[Question, int, Callable[[Result], object]]  # its number of rows, and whom to tell
+Waiting = tuple[Question, int, "asyncio.Future[Answers]"]  # its number of rows, and who waits
 
 
 class Busy(TerrineError):
@@ -43,24 +43,15 @@ class Desk:
     def alive(self) -> bool:
         return self._thread.is_alive() and not self._closed
 
-    async def ask(self, question: Question, *, n_rows: int) -> Answers:
-        """Wait for its turn and its answers. One that stops waiting is answered all the same: it was charged."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
-
-        def done(result: Result) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
-                loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(result))
-
+    def ask(self, question: Question, *, n_rows: int) -> asyncio.Future[Answers]:
+        """What will have its answers. A question that nobody waits for any more is answered all the same."""
+        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._closed or len(self._queue) >= self._waiting:
-                raise Busy("Expected to have time for the request, got too many at once; try again later.")
-            self._queue.append((question, n_rows, done))
+                raise Busy("Too many requests wait; send this one again in a second.")
+            self._queue.append((question, n_rows, future))
             self._changed.notify()
-        result = await future
-        if isinstance(result, TerrineError):
-            raise result
-        return result
+        return future
 
     def close(self) -> None:
         """Answer those who wait, then stop."""
@@ -78,8 +69,9 @@ class Desk:
                 results = [error] * len(group)
             except Exception as error:  # its message may hold what teachers saw
                 results = [TeachersError(f"Expected an answer, got a failure ({type(error).__name__}).")] * len(group)
-            for (_, _, done), result in zip(group, results, strict=True):
-                done(result)
+            told = zip((future for _, _, future in group), results, strict=True)
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                group[0][2].get_loop().call_soon_threadsafe(_tell, list(told))  # once for all: it wakes the loop
 
     def _next(self) -> list[Waiting]:
         """Those who wait, in order, up to so many rows; empty when it is time to go."""
@@ -92,3 +84,13 @@ class Desk:
                 group.append(self._queue.popleft())
                 rows += group[-1][1]
             return group
+
+
+def _tell(told: Iterable[tuple[asyncio.Future[Answers], Result]]) -> None:
+    for future, result in told:
+        if future.done():
+            continue
+        if isinstance(result, TerrineError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

@@ -10,6 +10,7 @@ from terrine.mechanisms import Outcome
 from terrine.service.bodies import NPY
 
 OutcomeName = Literal["answered", "withheld", "reinforced", "unasked"]
+WhyUnasked = Literal["budget_exhausted", "quota_exhausted"]
 OUTCOMES: dict[Outcome, OutcomeName] = {
     Outcome.TEACHERS: "answered",
     Outcome.REINFORCED: "reinforced",
@@ -27,7 +28,16 @@ class _Shown(BaseModel):
 
 class Problem(_Shown):
     code: str = Field(examples=["budget_exhausted"], description="Stable: for programs.")
-    message: str = Field(description="One line, for people: what was expected and what came.")
+    message: str = Field(description="One line, for people: what is wrong, and what to do.")
+    requested: int | None = Field(
+        None, description="With budget_exhausted and quota_exhausted: how many rows the request asked about."
+    )
+    left: dict[str, float] | None = Field(
+        None,
+        examples=[{"queries": 0, "answers": 3}],
+        description="With budget_exhausted: what is left of the budget, as in /v1/budget; with quota_exhausted: how "
+        "many queries are left of the key's quota.",
+    )
 
 
 class Failure(_Shown):
@@ -44,7 +54,11 @@ class Labels(_Shown):
     outcomes: list[OutcomeName] = Field(
         examples=[["answered", "withheld"]],
         description="answered: by the teachers; withheld: they agree too little; reinforced: the student's own label "
-        "was confirmed; unasked: the budget had no room for it.",
+        "was confirmed; unasked: it was not put to the teachers, and why_unasked says why.",
+    )
+    why_unasked: WhyUnasked | None = Field(
+        None,
+        description="Where some outcome is unasked, what had no room for it: the service's budget, or the key's quota.",
     )
     secure: bool = Field(description="Whether all noise was drawn by the secure sampler.")
 
@@ -122,7 +136,7 @@ class Request(_Shown):
     """What became of a request."""
 
     request_id: str
-    queries: int = Field(description="Charged for it; a query that was answered before costs nothing.")
+    queries: int = Field(description="Charged for it; a query that was answered before, to any key, costs nothing.")
     answers: int = Field(description="Charged for it.")
     settled: bool = Field(description="False while it is being answered, and where a crash broke it off.")
 
@@ -161,7 +175,17 @@ class Health(_Shown):
     status: Literal["ok"]
 
 
-LABELS_BODY: dict[str, Any] = {
+LABELS: dict[str, Any] = {
+    "security": [{"HTTPBearer": []}],
+    "parameters": [
+        {
+            "name": "request_id",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": REQUEST_ID_LENGTH},
+            "description": "With an .npy body only.",
+        }
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -192,5 +216,5 @@ LABELS_BODY: dict[str, Any] = {
                 "description": "The rows as numpy.save writes them; ?request_id= names the request.",
             },
         },
-    }
+    },
 }

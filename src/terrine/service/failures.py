@@ -1,0 +1,58 @@
+"""Errors as the service tells them: a status, a stable code, a line for people, and numbers for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError, TeachersError, TerrineError
+from terrine.service.bodies import BodyError
+from terrine.service.desk import Busy
+from terrine.service.limits import Refused
+
+
+def kind(error: TerrineError) -> tuple[int, str, dict[str, str] | None]:
+    """Status, code and headers."""
+    match error:
+        case Refused():
+            return error.status, error.code, error.headers
+        case QuotaError():
+            return 402, "quota_exhausted", None
+        case BudgetError():
+            return 402, "budget_exhausted", None
+        case Busy():
+            return 503, "busy", {"Retry-After": "1"}
+        case BodyError():
+            return 400, "bad_body", None
+        case RequestError():
+            return 409, "request_conflict", None
+        case LedgerError():
+            return 503, "ledger_unavailable", {"Retry-After": "1"}
+        case TeachersError():
+            return 503, "teachers_failed", None
+        case InputError():
+            return 422, "bad_rows", None
+        case _:
+            return 503, "unavailable", None
+
+
+def failure(
+    request: Request,
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    **numbers: Any,
+) -> JSONResponse:
+    request.state.code = code
+    return JSONResponse(
+        {"error": {"code": code, "message": message, **numbers}}, status_code=status, headers=dict(headers or {})
+    )
+
+
+def refusal(request: Request, error: TerrineError, **numbers: Any) -> JSONResponse:
+    status, code, headers = kind(error)
+    return failure(request, status, code, str(error), headers, **numbers)

@@ -92,8 +92,8 @@ def write_report(path: str | Path, facts: Mapping[str, Any], *, secret: Mapping[
 
     Args:
         path: where to; it ends in .html.
-        facts: public, plain values (docs/report.md lists them). A Sensitive value, Votes or an array is refused, however
-            deep it is nested.
+        facts: public, plain values (docs/report.md lists them). A Sensitive value, Votes or an array is refused,
+            however deep it is nested.
         secret: values that depend on private votes, revealed by their owner. The page then warns on every screen and
             every printed page, and only its owner may read the file (mode 0600).
     """

@@ -207,7 +207,7 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
         "chance": f"1 in {_one_in(delta)}",
         "factor": round_up(factor, 2) if factor < 100 else f"{math.ceil(factor):,}" if factor < 1e6 else None,
         "guess": min(guess, 1.0),
-        "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3) + "%",
+        "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3).replace("100.000", "100") + "%",
         "reliable": guess <= 0.95,
         "unit": unit,
         "whether": whether + (guarantee["relation"] if unit == "difference" else ""),

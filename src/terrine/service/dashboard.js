@@ -25,7 +25,7 @@ const WHETHER = {
 function meaning({ epsilon, delta, relation }) {
   const factor = Math.exp(Math.min(Number(roundUp(epsilon, 3)), 50)) * (1 + 1e-12);
   const guess = Math.min((factor + delta) / (factor + 1), 1);
-  const most = guess === 1 ? "100" : roundUp(100 * guess, guess < 0.99 ? 1 : 3);
+  const most = roundUp(100 * guess, guess < 0.99 ? 1 : 3).replace("100.000", "100");
   const whether = WHETHER[relation] ?? `the private data were these, or data that differ from these in one way: ${relation}`;
   return (
     `For a person in the private data: suppose that someone sees all answers and guesses whether ${whether}. If both ` +

@@ -94,10 +94,10 @@ def main() -> None:
     lines = [
         "# What the same answers cost",
         "",
-        "Printed by `python experiments/accounting.py`. ε, rounded up; tight conversion unless the column says so.",
-        "All but the worst cases depend on the votes: secret where votes are private, and no guarantees. The paper's",
-        "and the sanitizable columns are expectations, check + Pr[answered]·answer; exact is the divergence of the",
-        "joint mechanism, both directions.",
+        "Printed by `python experiments/accounting.py`. The numbers are ε, rounded up, by the tight conversion unless",
+        "the column names a different one. Only the worst cases are guarantees. The rest depends on the votes: keep it",
+        "secret if your votes are private. *Paper* and *sanitizable* are expectations, check + Pr[answered]·answer;",
+        "*exact* is the divergence of check and answer as one mechanism, in both directions.",
         "",
         f"| votes | δ | {' | '.join(COLUMNS.values())} |",
         f"|---|---|{'---|' * len(COLUMNS)}",
@@ -108,8 +108,8 @@ def main() -> None:
     lines += [
         "",
         "MNIST, Adult, SVHN: the paper's votes (250 teachers), its queries, thresholds and noise (T, σ₁, σ₂ = 200,",
-        "150, 40 and 300, 200, 40). Synthetic: 12,000 queries, 150 classes, 5,000 teachers, one query in ten of low",
-        "consensus; T, σ₁, σ₂ = 3500, 1500, 100.",
+        "150, 40 for MNIST; 300, 200, 40 for Adult and SVHN). Synthetic: 12,000 questions, 150 classes, 5,000",
+        "teachers, one question in ten of low consensus; T, σ₁, σ₂ = 3500, 1500, 100.",
         "",
     ]
     OUT.mkdir(parents=True, exist_ok=True)

@@ -221,9 +221,9 @@ def noise(mechanism: dict[str, float]) -> str:
 def tables(found: dict[str, Any]) -> tuple[str, ...]:
     results, tuned = found["settings"], found["tuning"]
     costs = [["answers by", "T, σ₁, σ₂", "queries, answers at most", "chosen", "answered", "of them right",
-              "ε, exact (secret elsewhere)", "ε, worst case (publishable)", "plurality right"]]  # fmt: skip
-    students = [["answers by", "student", "accuracy ± deviation over seeds (95% interval)", "plurality, the same rows",
-                 "truth, the same rows", "plurality, as many first rows", "truth, as many first rows"]]  # fmt: skip
+              "ε, exact (secret on private data)", "ε, worst case (publishable)", "plurality right"]]  # fmt: skip
+    students = [["answers by", "student", "accuracy ± deviation over seeds (95% interval)", "plurality, answered rows",
+                 "truth, answered rows", "plurality, first rows", "truth, first rows"]]  # fmt: skip
     for r in results:
         costs.append(
             [
@@ -262,25 +262,26 @@ python experiments/adult_students.py
 
 {baseline}
 
-Private: adult.data. Public: the first half of adult.test, of which the first rows are asked about. Accuracy: on the
-second half ({n_test:,} rows), on which nothing was chosen; always "<=50K" is right on {majority:.2%} of it. Five seeds,
-each with its own noise and student; one ensemble of teachers, so that the spread is that of noise and students. The
-noise is seeded to be repeated: an experiment, these answers are not private. The last columns are the same student on
-other labels: the teachers' noiseless plurality and the truth, on the answered rows and on as many first ones. *Without
-privacy*: students on all of adult.data. δ = 1e-5; ε rounds up.
+Private: adult.data. Public: the first half of adult.test; the questions are its first rows. Accuracy: on the second
+half ({n_test:,} rows), which no choice was made on; always saying "<=50K" is right on {majority:.2%} of it. Each of the
+five seeds has its own noise and student, but all share one ensemble of teachers, so the spread shows noise and students
+only. The noise is seeded so that the experiment can be repeated: these answers are not private. The last four columns
+show the same student trained on different labels, the teachers' plurality without noise and the true labels: once on
+the answered rows, once on the same number of rows from the start of the public half. *Without privacy*: students
+trained on all of adult.data. δ = 1e-5; ε rounds up.
 
-*Exact* is the cost of these very votes for the whole batch of queries. It is secret for private data and no guarantee
-by itself ([what may be claimed](../math.md)); it is printed here as both sets of votes are of public data. *Worst case*
-holds for any votes, with queries and answers fixed beforehand. Most settings are the paper's, who chose them with its
-votes in view; the planned ones come from public inputs alone:
+*Exact* is what exactly these votes cost for the whole batch of questions. With private data it is secret, and it is not
+a guarantee by itself ([what may be claimed](../math.md)); we print it because both sets of votes are on public data.
+*Worst case* holds for any votes, with the numbers of questions and answers fixed beforehand. Most settings are the
+paper's, whose authors chose them after looking at the votes. The planned settings come from public inputs alone:
 
 ```
 terrine plan --teachers 250 --classes 2 --consensus 0.9 --epsilon {epsilon} --delta 1e-5 --max-queries 4000
 ```
 
-Which student: mean accuracy on public rows from the 4,001st, that nobody was asked about, with noise of other seeds
-({first}–{last}). The ramps are the features of `adult_teacher`, chosen before on the public half. Learning once more
-from the student's own labels of all public rows brought nothing.
+How the student was chosen: by the mean accuracy on public rows from the 4,001st on, which the teachers were never asked
+about, with different seeds of noise ({first}–{last}). The ramps are the features of `adult_teacher`, which had been
+chosen on the public half before. Training once more, on the student's own labels of all public rows, did not help.
 
 {tuned}
 """
@@ -289,10 +290,10 @@ from the student's own labels of all public rows brought nothing.
 def reading(results: list[dict[str, Any]]) -> str:
     paper, ours, *planned = (r["students"][BEST]["answers"]["mean"] for r in results[:-1])
     return (
-        f"From the paper's own votes, mechanism and number of queries a small logistic student is right on {paper:.1%} "
-        f"at an exact ε of {up(results[0]['exact_epsilon'])} (the paper's forest: 83.7% at 1.90 by its "
-        f"accounting); with our teachers it is right on {ours:.1%} at {up(results[1]['exact_epsilon'])}. Planned "
-        "from public inputs it comes with an ε that may be published: "
+        "With the paper's own votes, mechanism and number of questions, a small logistic student is right on "
+        f"{paper:.1%} at an exact ε of {up(results[0]['exact_epsilon'])} (the paper's forest: 83.7% at 1.90 by its "
+        f"accounting). With our teachers it is right on {ours:.1%} at {up(results[1]['exact_epsilon'])}. If the noise "
+        "is planned from public inputs, ε may be published: "
         + ", ".join(
             f"{up(r['worst_case_epsilon'])} for {accuracy:.1%}"
             for r, accuracy in zip(results[2:-1], planned, strict=True)

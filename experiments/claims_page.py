@@ -63,15 +63,15 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "At a gap of 4σ the plurality loses with chance e⁻⁴ = 0.018 (LNMax), e⁻¹⁶ ≈ 10⁻⁷ (GNMax)",
-            f"{tail['lnmax']:.3f} (LNMax, union bound) and {tail['gnmax']:.4f} (GNMax, exact for two classes): GNMax "
-            "loses less often, but not by so much",
+            f"{tail['lnmax']:.3f} (LNMax, union bound) and {tail['gnmax']:.4f} (GNMax, exact for two classes): the "
+            "plurality loses less often under GNMax, but the difference is much smaller than claimed",
             verdict([tail["gnmax"] < 1e-6]),
         ]
     )
     quarter = r["quartered"]
     rows.append(
         [
-            "Against LNMax, Confident-GNMax at least quarters ε, at higher accuracy (Figure 1, on other votes)",
+            "Against LNMax, Confident-GNMax at least quarters ε, at higher accuracy (Figure 1, of different votes)",
             "; ".join(
                 f"{q['votes']['name']}, {q['answers']:,} answers: {eps(q['lnmax'])} → {eps(q['epsilon'])} by the "
                 f"papers' bounds ({q['lnmax'] / q['epsilon']:.1f} times; exact {eps(q['exact'])}, "
@@ -86,9 +86,9 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "Confident-GNMax beats GNMax",
-            "for as many answers, right as often, ε is smaller by "
+            "for the same number of answers at the same accuracy, ε is smaller by "
             + ", ".join(f"{ratios(r['confident'], 'confident', 'gnmax', kind)} ({KINDS[kind]})" for kind in KINDS)
-            + f" times; in {len(beyond)} of {len(r['confident'])} cases GNMax is never right so often "
+            + f" times; in {len(beyond)} of {len(r['confident'])} cases GNMax never reaches the accuracy "
             "([2](#confident-gnmax-against-gnmax))",
             verdict(beats),
         ]
@@ -97,7 +97,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "Interactive-GNMax is cheaper than Confident-GNMax once there is a student",
-            "for as many labels put right of a simulated student's, ε is smaller by "
+            "if both correct the same number of a simulated student's labels, ε is smaller by "
             + ", ".join(f"{ratios(r['interactive'], 'interactive', 'confident', k)} ({KINDS[k]})" for k in KINDS)
             + " times ([3](#interactive-gnmax-against-confident-gnmax))",
             verdict(inter),
@@ -138,7 +138,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "The aggressive check culls queries with poor consensus completely, the moderate one mostly",
-            "share of answers with fewer than half of the teachers behind them, no check → moderate → aggressive: "
+            "share of answers that fewer than half of the teachers chose, no check → moderate → aggressive: "
             + "; ".join(
                 f"{row['votes']['name']} "
                 + " → ".join(f"{row[key]:.1%}" for key in ("weak_all", "moderate_weak", "aggressive_weak"))
@@ -151,11 +151,11 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "Answers that cost little are more often right",
-            "cheapest to dearest quarter of the queries (exact cost), answers right: "
+            "share of right answers, from the cheapest to the most expensive quarter of the questions (exact cost): "
             + "; ".join(f"{s['votes']['name']} " + ", ".join(f"{v:.1%}" for v in s["right"]) for s in r["synergy"])
-            + "; the dearest quarter takes "
+            + "; the most expensive quarter makes up "
             + ", ".join(f"{s['share'][3]:.0%}" for s in r["synergy"])
-            + " of the cost; what bears it out is the dearest quarter, the others hardly differ",
+            + " of the cost; the first three quarters hardly differ, the most expensive one is right less often",
             verdict(s["right"][3] < min(s["right"][:3]) for s in r["synergy"]),
         ]
     )
@@ -165,7 +165,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
             "Three separated counts: (λ, exp(−2λ/σ²)/λ)-RDP at λ = gap/4",
             f"the exact divergence is above it in {len(fails)} of {len(r['corollary'])} cases, by up to "
             f"{max((row['exact'] / row['printed'] for row in fails), default=0):.0f} times, with gaps of at least "
-            f"{min((row['gap'] / row['sigma'] ** 2 for row in fails), default=0):.0f} σ²; below it in the others "
+            f"{min((row['gap'] / row['sigma'] ** 2 for row in fails), default=0):.0f} σ²; below it in the other cases "
             "([5](#three-separated-counts))",
             "**refuted** as stated" if fails else verdict([True]),
         ]
@@ -175,9 +175,10 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     rows.append(
         [
             "Standard advanced composition gives 8.42 and 10.14 for the last two rows of Table 1",
-            f"advanced composition gives {eps(first['advanced'])} for the first; Rényi composition without votes gives "
-            f"{eps(first['classic'])} for it (near what is printed for the other), and at most {eps(most['classic'])} "
-            f"for the second; what may be published is {eps(first['worst'])} and {eps(r['composition'][1]['worst'])} "
+            f"advanced composition gives {eps(first['advanced'])} for the first row; Rényi composition without votes "
+            f"gives {eps(first['classic'])} for it (near the number printed for the second row) and at most "
+            f"{eps(most['classic'])} for the second; publishable are {eps(first['worst'])} and "
+            f"{eps(r['composition'][1]['worst'])} "
             "([6](#composition-without-votes))",
             verdict([abs(first["classic"] - 8.42) < 0.05 or abs(first["advanced"] - 8.42) < 0.05]),
         ]
@@ -185,10 +186,11 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
     won = {kind: [row["answers"] > row[kind] for row in r["labels"]] for kind in ("first_plurality", "first_truth")}
     rows.append(
         [
-            "As many private labels train a better student than non-private ones",
-            f"on Adult, answers that passed a check against as many first rows, in {len(r['labels'])} cases of "
-            f"settings and students: better than the teachers' open plurality in {sum(won['first_plurality'])}, better "
-            f"than true labels in {sum(won['first_truth'])} ([7](#private-and-open-labels))",
+            "Private labels train a better student than the same number of non-private labels",
+            "on Adult, answers that passed a check, against non-private labels of the same number of first rows, in "
+            f"{len(r['labels'])} cases of settings and students: better than the teachers' plurality without noise in "
+            f"{sum(won['first_plurality'])}, better than true labels in {sum(won['first_truth'])} "
+            "([7](#private-and-open-labels))",
             verdict([*won["first_plurality"], *won["first_truth"]]),
         ]
     )
@@ -197,9 +199,9 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
 
 PAGE = """# The paper's claims
 
-Each from votes on public data (but for the last, nothing is trained here), with the noise, thresholds and number of
-queries that suit each mechanism best on a grid, chosen with the votes in view. Verdicts follow from the numbers:
-*confirmed* where every case bears the claim out, *refuted* where none does.
+Each claim is checked with votes on public data; only the last one needs training. Every mechanism gets its best noise,
+threshold and number of questions from a grid, chosen after looking at the votes. The verdicts follow from the numbers:
+*confirmed* if every case supports the claim, *refuted* if none does, *depends* otherwise.
 
 ```
 python experiments/figures.py --votes FOLDER
@@ -208,9 +210,9 @@ python experiments/claims.py --votes FOLDER
 
 {summary}
 
-ε by the tight conversion at δ = 1e-8 (Glyph) or 1e-5 (MNIST), rounded up. The paper's bound is its expectation; exact
-is the divergence of check and answer together on these votes; both are secret for private votes and no guarantees. The
-worst case holds for any votes and may be published. Made from:
+ε is by the tight conversion at δ = 1e-8 (Glyph) or 1e-5 (MNIST), rounded up. *The paper's bound* is its expectation;
+*exact* is the divergence of check and answer together on these votes. With private votes both are secret, and they are
+not guarantees. The worst case holds for any votes and may be published. Made from:
 
 {files}
 
@@ -218,58 +220,61 @@ worst case holds for any votes and may be published. Made from:
 
 {lnmax}
 
-4,000 answers. LNMax by worst case: the smaller of pure ε-DP and the Rényi curve of Laplace noise on two counts (Mironov
-2017, Table II). "The paper's bound" is the 2017 theorem for LNMax: a looser analysis than GNMax's; by worst case
-neither looks at votes.
+4,000 answers. The worst case of LNMax is the smaller of pure ε-DP and the Rényi curve of Laplace noise on two counts
+(Mironov 2017, Table II). The papers' bound for LNMax is the theorem of 2017, a looser analysis than that of GNMax. The
+worst cases do not depend on votes.
 
 ## Confident-GNMax against GNMax
 
 {confident}
 
-Settings in votes: σ for GNMax; T, σ₁, σ₂ for Confident-GNMax. "none": no setting of the grid is right so often within
-the queries of the file. Noise scales of the grid are 1.39 times apart: a difference of a few percent is within it.
+Settings in votes: σ for GNMax; T, σ₁, σ₂ for Confident-GNMax. "none": with the questions of the file, no setting of the
+grid reaches this accuracy. Noise scales of the grid are 1.39 times apart, so a difference of a few percent means
+nothing.
 
 ## Interactive-GNMax against Confident-GNMax
 
 {interactive}
 
-The student is simulated by a weaker ensemble: its opinion is that ensemble's plurality, held with certainty, or its
-vote shares. *Labels put right*: right answers minus the student's own right labels, over the queries that the teachers
-answer; the target is half of what the plurality would gain on all queries of the file. What it cost to train a student
-in a first round is not in here.
+A weaker ensemble plays the student. The student's opinion is that ensemble's plurality, held with certainty, or its
+vote shares. *Labels put right*: right answers minus the student's own right labels, over the questions that the
+teachers answer; the target is half of what the plurality would gain on all questions of the file. The cost of training
+a student in a first round is not included.
 
 ## Teachers
 
 {teachers}
 
-Confident-GNMax, the least ε of a grid. MNIST: 60,000 images in all, so that twice as many teachers have half as many
-images each.
+Confident-GNMax, the smallest ε of a grid. On MNIST the teachers share 60,000 images: with twice the number of teachers,
+each has half the images.
 
 ## Three separated counts
 
 {corollary}
 
 Votes 2g, g, 0, …, 0 on ten classes; nats at λ = g/4. The paper's own proof gives exp(−(3λ+1)/σ²)/(λ−1) for the
-direction it looks at, D(M(D)‖M(D')), which the printed formula covers. A Rényi guarantee needs D(M(D')‖M(D)) too, and
-that falls only like exp(−λ/σ²)/λ times the tail of a Gaussian: where λ is several times σ² the printed bound is too
-small. With the noise that the paper uses (σ = 40 and more) gaps do not come near that.
+direction it looks at, D(M(D)‖M(D')), which the printed formula covers. A Rényi guarantee also needs D(M(D')‖M(D)),
+which falls only like exp(−λ/σ²)/λ times the tail of a Gaussian: if λ is several times σ², the printed bound is too
+small. With the noise that the paper uses (σ = 40 and more), gaps never get that large.
 
 ## Composition without votes
 
 {composition}
 
-Printed parameters. *Advanced*: Kairouz, Oh and Viswanath's form, every step an analytic Gaussian (Balle and Wang) with
-half of δ shared among steps. *Rényi*: λ/σ² an answer and λ/(2σ₁²) a check, converted as in the paper's tables, and
-tight. *Worst case*: for the released winner alone, tight: publishable. The paper gives two counts of answers for its
-last row; how often the first of its two rounds answered is given as roughly 3,400.
+With the printed parameters. *Advanced*: the form of Kairouz, Oh and Viswanath; every step is an analytic Gaussian
+(Balle and Wang), and the steps share half of δ. *Rényi*: λ/σ² for an answer and λ/(2σ₁²) for a check, by the conversion
+of the paper's tables and by the tight one. *Worst case*: for the released winner alone, by the tight conversion;
+publishable. The paper gives two numbers of answers for its last row; for the first of its two rounds it says roughly
+3,400.
 
 ## Private and open labels
 
 {labels}
 
-Mean accuracy of [Adult's students](adult_students.md) over five seeds. Noise and checks lose something against the
-teachers' plurality; against true labels it depends on the student: the forest, which overfits, learns better from
-private answers than from as many true labels in {forest} settings, the others in {others}.
+Mean accuracy of [Adult's students](adult_students.md) over five seeds. *First rows*: non-private labels of the same
+number of rows, from the start of the public half. Compared with the teachers' plurality, noise and checks lose a
+little. Compared with true labels it depends on the student: the forest, which overfits, learns better from private
+answers than from the same number of true labels in {forest} settings, the other students in {others}.
 """
 
 
@@ -359,8 +364,8 @@ def page(results: dict[str, Any]) -> str:
                 "answers by",
                 "student",
                 "private answers",
-                "plurality, as many first rows",
-                "truth, as many first rows",
+                "plurality, first rows",
+                "truth, first rows",
                 "plurality, the answered rows",
                 "truth, the answered rows",
             ],

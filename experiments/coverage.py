@@ -76,7 +76,7 @@ def main() -> None:
         f"{QUERIES} GNMax answers",
         f"({name}, 250 teachers, σ = {SIGMA:g} votes, order {order:.4g}), seeded noise. Each number may be below the "
         f"truth with chance {DELTA_RELEASE:g};",
-        "p is the chance of so many failures or more if that is kept (one-sided binomial test).",
+        "p is the chance of at least this number of failures if that is true (one-sided binomial test).",
         "",
         "| number released | true cost (nats) | below the truth | share | p | median of released/true | drawing it "
         "costs (nats) |",
@@ -91,11 +91,11 @@ def main() -> None:
         )
     lines += [
         "",
-        "The first two are about the sanitizable cost, which a smooth sensitivity is known for; the majorant is about "
-        "the exact cost. Parameters are",
-        "the rules of thumb of `Sanitizer.by_rule` for ε = 2 at δ = 1e-5, with δ_release raised to "
-        f"{DELTA_RELEASE:g} so that a simulation can see it. The first row",
-        'also leaves out that its scale is secret: without the scale nobody could even say how wide "±" is.',
+        "The first two release the sanitizable cost, whose smooth sensitivity is known; the majorant releases the "
+        "exact cost. The parameters are",
+        "the rules of thumb of `Sanitizer.by_rule` for ε = 2 at δ = 1e-5, but with δ_release raised to "
+        f"{DELTA_RELEASE:g}, since a simulation cannot see smaller chances. The first row",
+        'has one more flaw: the scale of its noise is secret, and without it nobody can say how wide "±" is.',
         "",
     ]
     (OUT / "coverage.md").write_text("\n".join(lines))

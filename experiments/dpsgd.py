@@ -369,8 +369,8 @@ def reading(facts: dict[str, Any]) -> str:
 
 PAGE = """# DP-SGD at the same ε
 
-What a user would pick instead of teachers: one network, trained on the private rows themselves with clipped gradients
-and noise ([Opacus]{opacus}, Poisson sampling, its PRV accountant), δ = {delta:g}.
+DP-SGD is the usual alternative to PATE: one network, trained on the private rows themselves with clipped gradients and
+noise ([Opacus]{opacus}, Poisson sampling, its PRV accountant), δ = {delta:g}.
 
 {reading}
 
@@ -383,37 +383,41 @@ python experiments/dpsgd.py --features FEATURES.npz
 {results}
 
 **Neighbours.** Opacus: *{added}*.
-PATE here, for want of ids of persons: *{replaced}*.
-To replace is to remove and to add: the second ε is that of the same training under PATE's relation, by dp-accounting.
-Compare that one with PATE's. With ids of persons, hashed shares cover a person added, removed or changed.
+PATE on these data, which have no person ids: *{replaced}*.
+To replace a row is to remove one and add one. The second ε is for the same training under PATE's neighbouring relation,
+by dp-accounting: compare this one with PATE's ε. With person ids, hashed shares protect a person who is added, removed
+or changed.
 
 **Which to prefer.**
 
-- DP-SGD needs no public rows (here its settings were chosen on them, and MNIST's features learned from them) and no
-  hundreds of teachers. Where a small differentiable model on good features does the work, as on Adult, and one model is
-  all that is wanted, start there.
-- PATE needs public unlabelled rows of the same kind. It takes any learner as a teacher, trees and black boxes
-  included, and several owners who never pool their rows; it gives labels as a service, and the student is any model, of
-  any size, trained as often as one likes on answers that are paid for already.
+- DP-SGD needs no hundreds of teachers and no public rows (here its settings were chosen on public rows, and MNIST's
+  features learned from them). If a small differentiable model on good features is enough, as on Adult, and you want one
+  model only, start with DP-SGD.
+- PATE needs public unlabeled rows of the same kind. Any learner can be a teacher, trees and black boxes included, and
+  several owners can take part without pooling their rows. PATE can answer questions as a service. The student is any
+  model of any size; once answers are paid for, you can train as many students on them as you like.
 
-**What was chosen on what.** Everything of DP-SGD on the true labels of public rows ({n_tuning}), at no cost in ε; to
-choose on private rows costs. The two schedules of a learner are what was left of a wider look on the same public rows
-and seeds, which the command does not repeat: 39 settings of linear models on Adult, 24 runs on edges and other inputs
-of MNIST (five on scattering features whose normalisation was wrong, and one, of five epochs, of a convolutional net:
-that says nothing against these two), 18 on features of public images; those of tanh units on Adult are a guess. PATE's
-features, teachers, number of questions and students were chosen on the same labels, its noise without votes.
+**How settings were chosen.** All settings of DP-SGD were chosen on the true labels of public rows ({n_tuning}), which
+costs no ε; choosing on private rows would. The two schedules of each learner were kept from a wider search on the same
+public rows and seeds, which the command does not repeat: 39 settings of linear models on Adult; 24 runs on edges and
+other inputs of MNIST; 18 on features of public images. Five of the 24 used scattering features with a wrong
+normalization, and one was a convolutional net with five epochs, so they say nothing against these two. The schedules of
+tanh units on Adult are a guess. PATE's features, teachers, number of questions and students were chosen on the same
+labels, its noise without votes.
 
-**Features of public images.** The last learner on MNIST has what PATE's teachers and student have there: features that
-were learned from the 9,000 public images without labels. They do most of the work, for both: compare PATE with it.
+**Features of public images.** The last learner on MNIST has the same features as PATE's teachers and student there;
+they were learned from the 9,000 public images without labels. For both methods the features do most of the work, so
+compare PATE with this learner.
 
 Test rows: {tests}.
-With 1,000 images an accuracy of 98% has a standard error of 0.4 points, which the spread leaves out: the learners on
-MNIST are hardly told apart. Spread: over {seeds}, of noise, sampling and first weights.
-*Without privacy*: the same network and optimiser with no clipping and no noise, on one schedule that was not tuned: no
-ceiling. Gradients are clipped at {clip:g}, momentum is {momentum:g}. The noise is seeded to be repeated: these models
-are not private. ε rounds up.
+With 1,000 images an accuracy of 98% has a standard error of 0.4 points, which is not part of the spread: the learners
+on MNIST can hardly be told apart. The spread is over {seeds} of noise, sampling and initial weights.
+*Without privacy*: the same network and optimizer without clipping and noise, on one schedule that was not tuned, so it
+is not an upper limit. Gradients are clipped at {clip:g}, momentum is {momentum:g}. The noise is seeded so that the
+experiment can be repeated: these models are not private. ε rounds up.
 
-Tried by the command, on the labels of the public rows, seeds {tuning}; each row of the tables above has one *yes*:
+The schedules that the command tried, on the labels of the public rows, seeds {tuning}; each row of the tables above has
+one *yes*:
 
 {schedules}
 """

@@ -164,30 +164,31 @@ DRAWN = {
 
 PAGE = """# The paper's figures, from votes
 
-Accuracy is of the answers, not of a student. ε by the tight conversion, rounded up, at δ = 1e-8 (Glyph) or 1e-5
-(MNIST). The paper's bound and the exact cost depend on the votes: secret where data are private, and no guarantees;
-these votes are of public data. The worst case may be published. How often answers are right is a mean over {draws}
-draws of seeded noise, expected answers are sums of chances.
+*Accuracy* is the share of right answers, not the accuracy of a student. ε is by the tight conversion, rounded up, at
+δ = 1e-8 (Glyph) or 1e-5 (MNIST). The paper's bound and the exact cost depend on the votes: with private data they are
+secret, and they are not guarantees; here the votes are on public data. The worst case may be published. How often
+answers are right is a mean over {draws} draws of seeded noise; expected numbers of answers are sums of probabilities.
 
 ```
 python experiments/figures.py --votes FOLDER
 ```
 
-Made from these files (a teacher is right, and the mean top vote, over all of a file's queries):
+Made from these files (*a teacher is right* and *mean top vote* are over all questions of a file):
 
 {files}
 
-## As queries are answered
+## As questions are answered
 
-![accuracy, epsilon and consensus as queries are answered](figures_progress.png)
+![accuracy, epsilon and consensus as questions are answered](figures_progress.png)
 
 {progress}
 
-LNMax answers every query; its scale is the one with the least ε of those within a point of the plurality's accuracy
-(Glyph) or the paper's 20 (MNIST). Confident-GNMax has T, σ₁, σ₂ = 0.7 M, 0.3 M, 0.02 M of M teachers (Glyph, the
-paper's round one) or 200, 150, 40 (MNIST, the paper's Table 1). So little noise in the vote suits costs that depend on
-votes. With noise chosen for the worst case as many answers are publishable for far less on Glyph, where fewer of them
-are right, and for little less with MNIST's 250 teachers: see [the claims](claims.md).
+LNMax answers every question. On Glyph its scale is the one with the smallest ε whose accuracy is within a point of the
+plurality's; on MNIST it is the paper's 20. Confident-GNMax has T, σ₁, σ₂ = 0.7 M, 0.3 M, 0.02 M with M teachers (Glyph,
+the paper's round one) or 200, 150, 40 (MNIST, the paper's Table 1). Such a small σ₂ suits a cost that depends on the
+votes. With noise chosen for the worst case, the same number of answers is publishable at a far smaller ε on Glyph
+(where fewer answers are then right), and at a slightly smaller ε with MNIST's 250 teachers: see
+[the claims](claims.md).
 
 ## Noise
 
@@ -195,8 +196,8 @@ are right, and for little less with MNIST's 250 teachers: see [the claims](claim
 
 {noise}
 
-ε of 4,000 answers at equal accuracy, between two noise scales by interpolation. The paper's bound turns back on itself
-where it starts to apply: more noise can cost more by it. The exact cost does not jump.
+ε of 4,000 answers at equal accuracy, interpolated between two noise scales. By the paper's bound more noise can cost
+more, near the noise at which the bound starts to apply: there its curve turns back. The exact cost does not jump.
 
 ## Teachers
 
@@ -205,8 +206,8 @@ where it starts to apply: more noise can cost more by it. The exact cost does no
 {teachers}
 
 ε of 4,000 GNMax answers at an accuracy that every ensemble of the task reaches. MNIST: class-mean teachers on features
-that were learned from public images; the more there are, the fewer images each one has (60,000 in all). "–": not
-reached within the noise scales tried.
+that were learned from public images; they share 60,000 images, so more teachers have fewer images each. "–": this
+accuracy was not reached with the noise scales tried.
 
 ## What a check lets through
 
@@ -214,8 +215,8 @@ reached within the noise scales tried.
 
 {check}
 
-Expected numbers of answers with T = 0.7 M (moderate) or T = M (aggressive), σ₁ = 0.3 M. Costs are means over the
-queries of a row, in nats at one order ({orders}), of one GNMax answer with σ₂ = 0.02 M.
+The expected shares of questions that pass, with T = 0.7 M (moderate) or T = M (aggressive), σ₁ = 0.3 M. Costs are means
+over the questions of a row, in nats at one order ({orders}), of one GNMax answer with σ₂ = 0.02 M.
 
 ## Selecting and answering
 
@@ -223,9 +224,9 @@ queries of a row, in nats at one order ({orders}), of one GNMax answer with σ�
 
 {selection}
 
-Shares are of the Rényi cost at the best order. By the paper's expectation an answer to a confident query costs next to
-nothing, so checks weigh; by worst case every answer costs the same, and checks with σ₁ fifteen times σ₂ cost nearly
-nothing beside them.
+Shares are of the Rényi cost at the best order. By the paper's expectation, an answer on which the teachers agree costs
+next to nothing, so checks are a large part of the cost. By worst case every answer costs the same, and checks with σ₁
+fifteen times σ₂ cost next to nothing in comparison.
 """
 
 

@@ -487,35 +487,36 @@ terrine plan --questions 8000 --epsilon 0.8 --delta 1e-8         # σ of a plann
 
 {table}
 
-150 symbols, 12% of the labels wrong, faces of private, public and test images apart; accuracy is against the symbol
-that was drawn, on 50,000 test images. 5,000 teachers; δ = 1e-8; ε rounds up; neighbours: one image is replaced. Queries
-are the first of the 100,000 public images. Three seeds of noise and student (rows without a deviation: one), on one
-ensemble of teachers and one fit of features, which the spread leaves out. An image is a drawing: the 15 million are
-distortions of some 118,000 stored glyphs, in many shares each, and the guarantee is for one drawing.
+150 symbols, 12% of the labels wrong; private, public and test images come from different faces. *Accuracy* counts the
+symbol that was drawn, on 50,000 test images. 5,000 teachers; δ = 1e-8; ε rounds up; neighbours: one image is replaced.
+The questions are the first of the 100,000 public images. Three seeds of noise and student (one seed in rows without a
+deviation) share one ensemble of teachers and one fit of features, so the spread does not show how these vary. The 15
+million images are distorted drawings of about 118,000 stored glyphs; drawings of one glyph are in many shares, and the
+guarantee is for one drawing.
 
-*The paper's accountant* and *exact* depend on the votes: secret where data are private, and no guarantees; these votes
-are of public data, and the numbers those of the first seed. For two rounds they are sums over rounds, of which the
-second depends on the first one's answers: an experiment's number; *exact* has there, for the second round, the closed
-bound that [Table 2](table2.md) uses. *Worst case* holds for any votes, with queries and answers fixed beforehand;
-*on votes*, and *as the paper*: chosen with votes in view. The noise is seeded to be repeated: these answers are not
-private.
+*The paper's accountant* and *exact* depend on the votes: with private data they are secret, and they are not
+guarantees; here the votes are on public data, and the numbers are those of the first seed. For two rounds they are sums
+over the rounds. The second round depends on the answers of the first, so such a sum is only a number for comparison; in
+*exact* the second round is charged by the closed bound that [Table 2](table2.md) uses. *Worst case* holds for any
+votes, with the numbers of questions and answers fixed beforehand. *On votes* and *as the paper*: chosen after looking
+at votes. The noise is seeded so that the experiment can be repeated: these answers are not private.
 
-- **VAT**: a net of six convolutions on 100,000 public images; the baseline is the same net on a million of the 15
-  million private images: no ceiling.
+- **VAT**: a net of six convolutions on 100,000 public images. The baseline is the same net on a million of the 15
+  million private images; it is not an upper limit.
 - **Features**: linear discriminants on features that were learned from these images without labels.
-- Most of what is lost is what the teachers get wrong: compare true labels with their plurality. At the same ε, 8,000
-  noisier answers did no worse than 4,000 (the intervals overlap); training for twice as long changed little.
-- A check leaves out hard symbols. More of its answers are right, yet nets are worse than without it (students on
-  features are not). That they learn to predict classes in the shares that these have among the answers (`balance`) is
-  not why: leaving that out (*shares left open*, `balance=0`) made no difference.
+- Most of the loss comes from what the teachers get wrong: compare true labels with the plurality. At the same ε, 8,000
+  noisier answers did no worse than 4,000 (the intervals overlap). Training for twice as long changed little.
+- A check drops hard symbols. More of its answers are right, yet nets are worse with a check than without (students on
+  features are not). One suspect was `balance`, by which a net predicts each class as often as it was answered; but
+  without it (*shares left open*, `balance=0`) the result was the same.
 
-Teachers are nets of one hidden layer, of 3,000 images each, on the same features:
+Teachers are nets with one hidden layer, trained on 3,000 images each, on the same features:
 
 {ensembles}
 
-Learners, noise and teachers were chosen by public images and their true symbols, but not blindly: test accuracies of
-earlier runs, with other teachers, had been seen by then. Nets were taken as their plurality is right more often than
-that of linear teachers; how long and with how much decay they train, by 20 of them on public images. The setting of
+Learners, noise and teachers were chosen on public images and their true symbols, but we had already seen test
+accuracies of earlier runs with different teachers. Nets were chosen because their plurality is right more often than
+that of linear teachers. Their training time and weight decay were chosen with 20 nets on public images. The setting of
 8,000 answers was added after all other rows were known. Runs that are not in the table, with the test accuracy of each:
 
 {left_out}

@@ -336,7 +336,7 @@ def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    header = ["answers by", "noise chosen", "answers (right)", "ε, exact (secret elsewhere)",
+    header = ["answers by", "noise chosen", "answers (right)", "ε, exact (secret on private data)",
               "ε, worst case (bold: publishable)", "learner",
               "accuracy ± deviation over seeds (95% interval)", "on the public rows"]  # fmt: skip
     body, last = [], None
@@ -355,8 +355,9 @@ def table(found: dict[str, Any]) -> str:
 
 def page(found: dict[str, Any]) -> str:
     shared = (
-        "Each seed has its own teachers, noise and student; features are one fit for all seeds, so that the spread\n"
-        "leaves out how fits differ, and 0 says that all seeds tell the same groups of images apart."
+        "Each seed has its own teachers, noise and student, but all seeds share one fit of the features. So the\n"
+        "spread does not show how fits differ, and a spread of 0 means that all seeds separate the same groups of\n"
+        "images."
     )
     own = "Each seed has its own features, teachers, noise and student."
     words = {"features": shared if "shared" in found["features"] else own, "options": options(found)}
@@ -403,30 +404,32 @@ terrine plan --questions 30 --epsilon 0.1 --delta 1e-5                      # σ
 
 {table}
 
-*No privacy* is a net on pixels; a linear model on the students' features and all private labels is right more often
-([comparison](dpsgd.md)). Rows have five seeds.
+*No privacy* is a net on pixels. A linear model on the students' features and all private labels is right more often
+([comparison](dpsgd.md)). Every row has five seeds.
 
 Private: the 60,000 training images; neighbours: one image is replaced. Public: the first 9,000 test images. Accuracy:
-on the last 1,000 test images, on which nothing was chosen, and which are easier than the others; 99.3% of 1,000 has a
-standard error of 0.26 points, which the spread over seeds leaves out.
+on the last 1,000 test images, which no choice was made on; they are easier than the first 9,000. An accuracy of 99.3%
+on 1,000 images has a standard error of 0.26 points, which is not part of the spread over seeds.
 {features}
-The noise is seeded to be repeated: an experiment, these answers are not private. δ = 1e-5; ε rounds up.
+The noise is seeded so that the experiment can be repeated: these answers are not private. δ = 1e-5; ε rounds up.
 
-*Exact* is the largest cost over seeds of these very votes. It is secret for private data and no guarantee by itself
-([what may be claimed](../math.md)); it is printed here as all votes are of public data. *Worst case* holds for any
-votes, with queries and answers fixed beforehand; it may be published where no votes were seen in choosing. *Chosen on
-votes*: threshold, noise and number of queries were chosen with votes, or the public images' labels, in view, which
-would leak were they private. *By `terrine plan --questions`*: the noise follows from ε, δ and 30 alone. Features,
-teachers, the number of questions and students were chosen on the labels of the 9,000 public images.
+*Exact* is what exactly these votes cost, the largest over the seeds. With private data it is secret, and it is not a
+guarantee by itself ([what may be claimed](../math.md)); we print it because all votes are on public data. *Worst case*
+holds for any votes, with the numbers of questions and answers fixed beforehand; it may be published if no votes were
+looked at to choose the settings. *Chosen on votes*: threshold, noise and number of questions were chosen after looking
+at votes, or at labels of public images; with private votes such a choice would give something away. *By `terrine plan
+--questions`*: the noise follows from ε, δ and the 30 questions alone. Features, teachers, the number of questions and
+students were chosen with the labels of the 9,000 public images.
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels
   (`FeatureStudent`). The 30 questions are the rows that represent the public set best.
-- **Features, then a net**: VAT on the labels of the 90% of the public images that the former is surest of.
-- **VAT**, **Match**, **GAN** see pixels alone: [students](../students.md). Match and GAN first leave out answers that a
-  net without them finds wrong, VAT does not. One of VAT's ten runs is far below the others; why was not looked into.
-  GAN's settings were compared at 4,000 steps; here it has 3,000.
-- Teachers of ours: class means on the same features, of 30 to 6 images each; up to 1,000 teachers, of at least 60
-  images, vote as the nearest of their images.
+- **Features, then a net**: VAT, trained on the labels that **Features** gives to the 90% of the public images that it
+  is surest of.
+- **VAT**, **Match**, **GAN** see pixels alone: [students](../students.md). Match and GAN first drop an answer if a net
+  that was trained without it finds it wrong; VAT does not. One of VAT's ten runs is far worse than the rest; we did not
+  look into why. GAN's settings were compared at 4,000 steps; here it has 3,000.
+- Our teachers are class means on the same features, with 30 to 6 images each. With up to 1,000 teachers, of at least 60
+  images each, a teacher votes for the class of its nearest image instead.
 - DP-SGD on the same features, at the same ε: [comparison](dpsgd.md). How ε falls with the number of
   teachers: [figure](student_by_teachers.md).
 """

@@ -70,7 +70,8 @@ def main() -> None:
         commands += [command, worst_command, f"{worst_command} --bound gaussian"]
     lines += [
         "",
-        "The paper's ε is an expectation on these votes (secret, no guarantee); the worst cases hold for any votes.",
+        "The paper's ε is an expectation on these votes: secret if votes are private, and not a guarantee. The worst",
+        "cases hold for any votes.",
         "",
         "```",
         *commands,
@@ -89,7 +90,8 @@ def main() -> None:
         commands.append(command)
     lines += [
         "",
-        "The first 100 MNIST rows agree with the paper; the others come out lower; it does not say which rows it took.",
+        "The first 100 MNIST rows agree with the paper. The numbers below that row are smaller than the printed ones;",
+        "the paper does not say which rows it took.",
         "",
         "```",
         *commands,

@@ -73,21 +73,21 @@ def page(runs: dict[str, Any]) -> str:
 
 PAGE = """# Results
 
-Every table and figure, the command that made it, the commit it ran from (+: with changes that were not committed yet)
-and the machine. Beside each page lies its JSON; a test renders every page from it again and compares.
+Every table and figure, with the command that made it, the commit it ran from (+: with uncommitted changes) and the
+machine. The numbers of each page are in a JSON file beside it; a test renders the pages from JSON again and compares.
 
 ```
-make results                                  # what a machine without a GPU can do in about half an hour
-make results VOTES=FOLDER FEATURES=FILE       # and what is made from the files that GPU runs left
+make results                                  # all that a machine without a GPU can do, in about half an hour
+make results VOTES=FOLDER FEATURES=FILE       # also what needs the files of GPU runs
 ```
 
 | result | command | commit | machine |
 |---|---|---|---|
 {rows}
 
-Files that GPU runs leave: `python benchmarks/features_gpu.py MNIST.npz OUT` (features and votes of MNIST),
-`python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP` (votes of Glyph). Times and memory of the parts:
-`make bench`, under `benchmarks/results/`.
+These GPU runs make the files: `python benchmarks/features_gpu.py MNIST.npz OUT` (features and votes of MNIST),
+`python experiments/glyph_students.py vote GLYPHS.npz OUT KEEP` (votes of Glyph). `make bench` measures the time and
+memory of the parts, under `benchmarks/results/`.
 """
 
 

@@ -201,8 +201,8 @@ PAGE = """# How it scales
 nice -n 10 python experiments/scaling.py
 ```
 
-One run, one process. Exponents are slopes in log-log: 1 is linear, 0 does not depend. "Last" is between the two largest
-sizes, where fixed costs weigh least.
+One run in one process. An exponent is the slope on log-log axes: with 1 the time grows in proportion, with 0 it does
+not grow. "Last" is the slope between the two largest sizes, where fixed costs matter least.
 
 ![time and memory by queries, classes and teachers](scaling.png)
 
@@ -214,20 +214,20 @@ sizes, where fixed costs weigh least.
 
 {memory}
 
-Around {base}; one of these moves at a time, up to
-{most}. Exact accounting and smooth sensitivity run on imagined votes (nine in ten agree; one query in ten is hard), at
-298 orders and at one; teachers are Gaussian naive Bayes on {rows_each} rows of {features} numbers each (memory: of
-runs under two CPU seconds).
+The sizes start from {base}. One of them changes at a time, up to
+{most}. Exact accounting and smooth sensitivity run on made-up votes (nine in ten teachers agree; one question in ten is
+hard), at 298 orders and at one order. Teachers are Gaussian naive Bayes on {rows_each} rows of {features} numbers each
+(memory is that of runs under two CPU seconds).
 
-From there to {full} at once, {cells} times as many counts:
+With {full} at once, which is {cells} times the number of counts:
 
-- Worst-case accounting reads no votes: {worst} times as long.
-- Exact accounting: {exact_full} times. Equal histograms are one, equal counts in a histogram are one, and a winner
-  beyond doubt costs nothing to account for.
-- Smooth sensitivity: {sensitivity_full} times.
+- Worst-case accounting reads no votes and takes {worst} times as long.
+- Exact accounting takes {exact_full} times as long: equal histograms, and equal counts in a histogram, are computed
+  once, and a clear winner takes no time.
+- Smooth sensitivity takes {sensitivity_full} times as long.
 
-Teachers share nothing, so that teaching and voting grow with their number as it does. Partition of {rows_range} rows by
-keyed hash: exponent {deal}.
+Teachers share nothing, so the time to train them and to vote grows in proportion to their number. Partition of
+{rows_range} rows by keyed hash: exponent {deal}.
 
 ## The paper's size, by extrapolation
 
@@ -237,13 +237,13 @@ keyed hash: exponent {deal}.
 
 Assumed:
 
-- Teachers do not wait for each other, so that time divides by the number of devices. Two processes gave {two} of two
-  (`benchmarks/results/teachers.json`); more than two nodes we have not measured, hence the 90%.
-- A net with {flops:.1f} times the arithmetic of our two-convolution net runs at as many operations a second: a ResNet
-  of 32 layers, 16 to 64 channels, on 28 × 28 pixels has 52.5 million multiplications an image, ours has 4.24 million.
+- Teachers do not wait for each other, so the time is divided by the number of devices. Two processes were {two} times
+  as fast as one (`benchmarks/results/teachers.json`); we have not measured more than two nodes, hence the 90%.
+- A ResNet does {flops:.1f} times the arithmetic of our two-convolution net, at the same number of operations a second:
+  32 layers, 16 to 64 channels, on 28 × 28 pixels are 52.5 million multiplications an image; our net has 4.24 million.
   The paper does not print its widths.
-- 40,000 steps of 100 images for each teacher, as printed; images come from local disk as fast as they are used.
-- What does not divide: noise and ledger, one process, and the accounting.
+- 40,000 steps of 100 images for each teacher, as printed; images are read from local disk as fast as they are used.
+- More devices do not speed up the noise and the ledger (one process), nor the accounting.
 """
 
 

@@ -115,7 +115,7 @@ def page(found: dict[str, Any]) -> str:
 
 PAGE = """# The same student, by more teachers
 
-How far ε falls as the private images are split among more teachers, while the student stays as good.
+How far ε falls if the private images are split among more teachers and the student stays equally good.
 
 ```
 python experiments/student_by_teachers.py FEATURES.npz
@@ -126,16 +126,16 @@ python experiments/student_by_teachers.py FEATURES.npz
 {table}
 
 MNIST, δ = 1e-5, neighbours: one image is replaced; ε is the worst case of {questions} GNMax answers, and rounds up.
-Teachers are class means, or vote as the nearest row of their share, the better of the two, on
-[features learned from the public images](../features.md); the student is a linear one on the same features, the
-{questions} questions rows that represent the public set. Accuracy is a mean over {n} draws of noise and splits, on the
-labels of the 9,000 public images. "–": never so good. {scales} noise scales between {low:g} and {high:g} of the
-teachers were tried, each {step:.2f} times the one before: ε may be so much too large. The noise was found by looking at
-the student: in a run it is fixed beforehand.
+Teachers use [features learned from the public images](../features.md). They vote by the nearest class mean, or by the
+nearest row of their share, whichever is better. The student is a linear model on the same features; the {questions}
+questions are rows that represent the public set. Accuracy is a mean over {n} draws of noise and splits, on the labels
+of the 9,000 public images. "–": this accuracy was never reached. {scales} noise scales between {low:g} and {high:g} of
+the number of teachers were tried, each {step:.2f} times the one before, so ε may be too large by up to that factor. The
+noise was found by looking at the student; in a run it is fixed beforehand.
 
-More teachers with fewer images each go on paying long after each of them has become poor: with six images a teacher is
-right on [about half](../features.md#measured) of the public images. From 10,000 teachers on, changes are within the
-grid of noise scales. What limits the noise is the few questions on which teachers disagree.
+More teachers with fewer images each help long after the single teacher has become poor: with six images a teacher is
+right on [about half](../features.md#measured) of the public images. From 10,000 teachers on, the changes are smaller
+than a step between noise scales. What limits the noise is the few questions on which teachers disagree.
 """
 
 

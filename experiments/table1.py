@@ -284,7 +284,7 @@ def page(found: dict[str, Any]) -> str:
     missing = [
         text
         for text, gone in (
-            ("SVHN's pixels are not at hand: no student (`--svhn` trains it where they are).", not found["svhn"]),
+            ("SVHN has no student here: its images were not at hand (`--svhn` trains one).", not found["svhn"]),
             ("Glyph students: not measured yet.", not any(row["task"] == "Glyph" for row in found["ours"])),
         )
         if gone
@@ -330,31 +330,31 @@ python experiments/table1.py
 
 ## The paper's rows
 
-From the paper's own votes (250 teachers), mechanisms and numbers of queries; neighbours: one record is replaced.
-*Answered*: as printed, and (expected on these votes, and at most so many, where that is fixed). *ε printed*, *the
-paper's accountant* (its formulas and conversion) and *exact* depend on the votes: secret where data are private, and no
-guarantees; these votes are of public data. *Publishable* is the worst case over all votes, for so many queries and
-answers; had the data been private, noise and numbers would have to be chosen without votes, as the paper's were not.
+From the paper's own votes (250 teachers), mechanisms and numbers of questions; neighbours: one record is replaced.
+*Answered*: the printed number, and in parentheses the expected number on these votes and the limit, if there is one.
+*ε printed*, *the paper's accountant* (its formulas and conversion) and *exact* depend on the votes: with private data
+they are secret, and they are not guarantees; here the votes are on public data. *Publishable* is the worst case over
+all votes, for these numbers of questions and answers. With private data you would have to choose noise and numbers
+without looking at votes; the paper's authors looked.
 
 {first}
 
-The paper's Glyph is not public: see ours, on public fonts, below. {missing}
+The paper's Glyph is not public; ours, made from public fonts, is below. {missing}
 
 ## Ours
 
 {second}
 
-Bold: publishable as it stands, for the noise was chosen by `terrine plan`; chosen on votes it would leak, were they
-private. How many questions to ask was chosen on MNIST and Glyph with results on public images in view: with private
-data fix it beforehand. Without privacy: a net on pixels (MNIST; with the students' features a linear model has more,
-see [DP-SGD](dpsgd.md)), and on a million of 15 million private images (Glyph). MNIST: 1,000 test images, so that 99.3%
-has a standard error of 0.26 points, which the spread over seeds leaves out; the same students are right on about 98.9%
-of the 9,000 public images.
+Bold: may be published as it is, because `terrine plan` chose the noise. Noise chosen after looking at private votes
+would give something away. On MNIST and Glyph the number of questions was chosen after looking at results on public
+images: with private data fix it beforehand. *Without privacy*: a net on pixels (MNIST; a linear model on the students'
+features is right more often, see [DP-SGD](dpsgd.md)), and a net on a million of 15 million private images (Glyph).
+MNIST has 1,000 test images, so 99.3% has a standard error of 0.26 points, which is not part of the spread over seeds;
+the same students are right on about 98.9% of the 9,000 public images.
 
 Students, settings, seeds and intervals: [MNIST](mnist_students.md), [Adult](adult_students.md),
-[Glyph](glyph_students.md). What the paper
-publishes instead of its ε, corrected: [Table 2](table2.md). The same ε by other conversions:
-[accounting](accounting.md). DP-SGD at the same (ε, δ): [comparison](dpsgd.md).
+[Glyph](glyph_students.md). What the paper publishes instead of its ε, corrected: [Table 2](table2.md). The same ε by
+different conversions: [accounting](accounting.md). DP-SGD at the same (ε, δ): [comparison](dpsgd.md).
 """
 
 

@@ -309,11 +309,11 @@ def markdown(rows: list[list[str]]) -> str:
 
 PAGE = """# The paper's Table 2
 
-Its numbers come out again from its votes, with its formulas. But the theorem behind the cost of the release
-is false where the table uses it: the right cost is {least:.1f} to {most:.1f} times what the printed formula gives. And
-with that put right the totals still are no guarantees. What is one: the worst case, which depends on no vote, or the
-tested route, which lets labels out only if a private test passes (with a target below the worst case it would have been
-open to {paid}).
+The paper's votes and formulas give its numbers again. But the theorem behind the cost of the release is false where the
+table uses it: the right cost is {least:.1f} to {most:.1f} times what the printed formula gives. Even with the right
+cost the totals are not guarantees. Two numbers are: the worst case, which depends on no vote, and the target of the
+tested route, which publishes answers only if a private test passes (a target below the worst case would have been
+possible for {paid}).
 
 ```
 python experiments/table2.py
@@ -321,38 +321,40 @@ python experiments/table2.py
 
 {again}
 
-MNIST, SVHN, Adult: the paper's votes, first rows, its T, σ₁, σ₂, order, β and σ_SS, and its conversion at its
-order. Glyph and Interactive have no votes to run: only their releases, from the printed parameters, and totals
-with the printed expected ε and smooth sensitivity. ε and costs round up.
+MNIST, SVHN, Adult: the first rows of the paper's votes, with its T, σ₁, σ₂, order, β and σ_SS, and its conversion at
+its order. For Glyph and Interactive there are no votes: we recompute only their releases, from the printed parameters,
+and totals with the printed expected ε and smooth sensitivity. ε and costs round up.
 
 - *The theorem of the release is false as printed*
   ([Erratum 3](../math.md#erratum-3-the-release-theorem-is-false-as-printed)): it holds for λβ ≤ 1/4, and the
-  table has 0.40 to 0.48. The printed formula lives in this experiment and nowhere in the package.
+  table has 0.40 to 0.48. The printed formula is in this experiment only, not in the package.
 - *An expectation is not a bound* ([Erratum 2](../math.md#erratum-2-an-expectation-is-not-a-rényi-bound)): expected ε
-  and expected smooth sensitivity average over whether a query is answered. No guarantee follows from either.
+  and expected smooth sensitivity average over whether a question is answered. No guarantee follows from either.
 - *"ε ± noise" is below the truth half of the time* ([Erratum 4](../math.md#erratum-4-ε--noise-bounds-nothing)),
-  and the scale of that noise is secret itself.
+  and the scale of that noise is itself secret.
 - *λ for λ − 1.* The text explains 2.52 as 1.18 + 0.52 + ln(10⁵)/14. The expected Rényi cost at order 14 is {rdp}, not
-  1.18, and the conversion has 13, not 14. The two slips cancel: with both right the sum is {fixed}; with the right
-  cost and 14 it would be {over_order}.
+  1.18, and the conversion divides by 13, not 14. The two slips cancel: with both corrected the sum is {fixed}; with the
+  right cost and 14 it would be {over_order}.
 - *SVHN.* The printed total 5.45 is our {svhn:.3f} + {release:.3f}; the printed 4.96 would give 5.50.
 
-## What could be said instead
+## What could be claimed instead
 
 {instead}
 
-*Every query*: check and answer of every query (a bound, in one direction), by the paper's theorem or the
-sanitizable one, with the true smooth sensitivity of that sum. *Answers only*: checks by worst case, then the
-answers of one seeded draw ({answered}). Tight conversion at the paper's order; its β and σ_SS, with the
-release cost corrected. *Raised*: by as many standard deviations of the noise as put it above the truth except with
-chance δ/10. That leaves out what hiding the scale of the noise costs: a sound number is larger still, and where the
-labels leave anyway it is a statement after the fact. *Tested route*: the smallest target ε that these votes would pass
-with chance 95%, by `tested_guarantee` with an order and a share chosen with the votes in view (so was the paper's
-release): optimistic. *Worst case*: for 640 queries and 283 answers (8,500 and 2,969; 1,500 and 538) fixed beforehand,
-tight conversion: a guarantee, whatever the votes are.
+- *Every query*: charges the check and the answer of every question (a bound, in one direction), by the paper's theorem
+  or the sanitizable one, with the true smooth sensitivity of that sum.
+- *Answers only*: charges the checks by worst case, then the answers of one seeded draw ({answered}).
+- Both use the tight conversion at the paper's order, its β and σ_SS, and the corrected cost of the release.
+- *Raised*: raised so far that the number is above the truth except with chance δ/10. This still leaves out the cost of
+  hiding the scale of the noise, so a sound number is even larger. And if the answers are published in any case, it only
+  describes this run afterwards.
+- *Tested route*: the smallest target ε that these votes would pass with chance 95%, by `tested_guarantee`. It is
+  optimistic: its order and share were chosen after looking at the votes (so was the paper's release).
+- *Worst case*: for 640 questions and 283 answers (8,500 and 2,969; 1,500 and 538) fixed beforehand, by the tight
+  conversion: a guarantee, whatever the votes are.
 
-Both are for the paper's mechanisms. A mechanism that is planned for the worst case has more noise in the vote, and
-against that the tested route has a harder stand: see [where it pays](tested_route.md).
+The last two are for the paper's mechanisms. A mechanism that is planned for the worst case adds more noise to the vote,
+and then the tested route gains less: see [where it pays](tested_route.md).
 
 ## The release, by λβ
 
@@ -360,7 +362,7 @@ against that the tested route has a harder stand: see [where it pays](tested_rou
 
 `rdp_gnss` at the paper's order and σ_SS. A smaller β makes the release cheaper and the smooth sensitivity larger;
 *cost + 2 noise* is the paper's own measure, here with the expected smooth sensitivity at that β. λβ from 0.3 to 0.36
-is about best; the paper's rule β = 0.4/λ, and its 0.40 to 0.48, is past it.
+is about best; the paper's rule β = 0.4/λ, and the 0.40 to 0.48 of its table, are above that.
 """
 
 

@@ -200,10 +200,10 @@ def draw(rows: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> None:
 
 PAGE = """# Where the tested route pays
 
-Two ways to a guarantee for the same number of right answers: the worst case, which needs no test, and the
-[tested route](../math.md), which lets labels out only if a private test, fixed beforehand, passes. The numbers are ε of
-the tested route divided by ε of the worst case, each with the noise, threshold and number of queries that suit it best:
-below 1 (bold, blue) the tested route pays, if it passes.
+There are two ways to a guarantee for the same number of right answers: the worst case, which needs no test, and the
+[tested route](../math.md), which publishes the answers only if a private test, fixed beforehand, passes. The numbers
+are ε of the tested route divided by ε of the worst case, each with its own best noise, threshold and number of
+questions. Below 1 (bold, blue) the tested route pays, if the test passes.
 
 {summary}
 
@@ -223,21 +223,21 @@ python experiments/tested_route.py
 
 ## Do such releases pass?
 
-The guarantee was fixed with the planned numbers, then new votes were cast with another seed, 20 times; planned for is a
-chance of 95%. The planner looks at {standins} stand-ins and allows for their spread: what a test sees hangs on rare
-queries with a small gap. (The guarantee holds all the same: what does not pass does not leave.)
+The guarantee was fixed with the planned numbers. Then new votes were drawn 20 times, with a different seed; the plan is
+for a pass chance of 95%. The planner looks at {standins} stand-in votes and allows for their spread, because the test
+depends on rare questions with a small gap. (The guarantee holds in any case: if the test fails, nothing is published.)
 
 {simulated}
 
 ## What to keep in mind
 
-- A release that does not pass gives nothing, and its ε is spent all the same: one in twenty here, by plan. The worst
-  case has no such risk.
-- Everything is planned on imagined votes: {classes} classes, δ = {delta:g}, {standins} stand-in queries. On an ordinary
-  query teachers agree as the row says, on average (a Beta law); one query in ten is hard, with a plurality from a tie
-  to 60%, except where the title says none. Real votes that agree less than the stand-ins may not pass. The worst case
-  holds for any votes.
-- The target depends on the planner's search, a coarse one: a better plan may exist for either route.{refused}
+- A release that fails the test gives no answers, and its ε is spent all the same: here one in twenty, by plan. The
+  worst case has no such risk.
+- Everything is planned on made-up votes: {classes} classes, δ = {delta:g}, {standins} stand-in questions. On an
+  ordinary question the share of teachers in the row's name agrees, on average (a Beta law). One question in ten is
+  hard: from a tie up to 60% choose the top class, except where the title says "no hard queries". Real votes that agree
+  less than the stand-ins may fail the test. The worst case holds for any votes.
+- The target depends on the planner's search, which is coarse: a better plan may exist for either route.{refused}
 """
 
 
@@ -267,10 +267,11 @@ def page(rows: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> str:
     failing = [s for s in simulated if s["passed"] < ENOUGH]
     summary = "\n".join(
         (
-            f"- By plan it pays in {len(planned) - len(loses)} of {len(planned)} cells; not with {where or 'any'}.",
-            "- It mostly pays more with more teachers and more consensus, and where answers must be right more often; "
+            f"- By plan the tested route pays in {len(planned) - len(loses)} of {len(planned)} cells. It does not pay "
+            f"with {where or 'any'}.",
+            "- It mostly pays more with more teachers, with more consensus, and if answers must be right more often; "
             "not with 250 teachers of whom 70% agree, nor with 5,000 or more of whom 99% do.",
-            f"- In {len(simulated) - len(failing)} of {len(simulated)} cells that were simulated at least {ENOUGH} of "
+            f"- In {len(simulated) - len(failing)} of {len(simulated)} simulated cells at least {ENOUGH} of "
             f"{RELEASES} releases passed."
             + (f" In {len(failing)} fewer did: the ε planned there is too small (see below)." if failing else ""),
         )
@@ -294,7 +295,7 @@ def page(rows: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> str:
         "target ε",
         "passed",
         "right answers planned",
-        "right answers let out, mean",
+        "right answers published, mean",
     ]
     return PAGE.format(
         summary=summary,

@@ -217,7 +217,7 @@ def test_every_part_is_there(tmp_path):
     for words in (
         "Report of a private learning run",
         "15 November 2026, 14:00 UTC",
-        "cannot reliably tell whether a given row was in the private data, or another row in its place",
+        "cannot reliably tell whether a given row was in the private data, or a different row in its place",
         "ε = 0.931",
         "δ = 10⁻⁵",
         "1 in 100,000",
@@ -231,13 +231,15 @@ def test_every_part_is_there(tmp_path):
         "9,000",
         "250 × forest",
         "250 of kind forest",
-        "privacy is paid on this line",
+        "only noisy winners cross here",
         "plus noise of standard deviation 150 votes, reach 200 votes?",
         "n_estimators",
         "not asked",
         "283 answers",
+        "Where too few teachers agree, the mechanism withholds the answer",
         "progress, not a guarantee",
         "the guarantee: ε = 0.931",
+        "Cost of one question",
         "0.00413",  # one answer's cost, rounded up
         "1.24",
         "What is not protected",
@@ -395,7 +397,7 @@ def test_the_owners_page_is_marked_and_closed_to_others(tmp_path):
     assert WATERMARK == "SECRET: depends on private votes. Do not publish."
     assert WATERMARK not in public
     assert "secret-bar" not in re.sub(r"<style>.*?</style>", "", public, flags=re.S)
-    assert "Whoever sees the student or the answers, whatever" in found.text
+    assert "A person who sees the student or the answers cannot" in found.text
     assert "this page is not covered" in found.text.lower()
     write_report(path, made_up())
     assert path.read_text(encoding="utf-8") == public
@@ -422,7 +424,7 @@ def test_what_is_not_known_is_said(tmp_path):
     found = page(tmp_path, facts)
     for words in ("No student has learned", "not shown", "none yet", "nothing has been spent"):
         assert words in found.text
-    assert "Cost of one query" not in found.text
+    assert "Cost of one question" not in found.text
     assert "The size of the private data" not in found.text
 
     facts = made_up()
@@ -443,11 +445,11 @@ def test_every_relation_has_words_of_its_own(tmp_path):
         facts = made_up()
         facts["guarantee"]["relation"] = relation
         text = page(tmp_path, facts).text
-        leads.add(re.search(r"cannot reliably tell whether (.*?)\. Asked", text).group(1))
-        assert ("It is taken to be public" in text) == ("is public" in relation)
+        leads.add(re.search(r"cannot reliably tell whether (.*?)\. This holds", text).group(1))
+        assert ("The guarantee treats it as public" in text) == ("is public" in relation)
     assert len(leads) == 5
-    assert [lead for lead in leads if "in this: " in lead] == [
-        "the private data were these, or others that differ from them in this: one of two countries is left out"
+    assert [lead for lead in leads if "in one way: " in lead] == [
+        "the private data were these, or data that differ from these in one way: one of two countries is left out"
     ]
 
 
@@ -470,7 +472,7 @@ def test_mechanisms_in_words(tmp_path, mechanism, words):
     assert words in found.text
     assert "student's own" in found.text
     assert "withheld" not in found.text
-    assert ("stays silent" in found.text) == (mechanism["kind"] == "interactive")
+    assert ("do not differ enough from the student" in found.text) == (mechanism["kind"] == "interactive")
 
 
 def test_insecure_noise_is_shouted(tmp_path):
@@ -506,7 +508,7 @@ def test_classes_that_were_never_answered(tmp_path):
         (("guarantee", "delta"), 0.0, "guarantee.delta"),
         (("spending", "answered"), [1], "facts.spending"),
         (("data",), {"name": "x"}, "classes|n_private"),
-        (("data",), {5: "x"}, "words as keys"),
+        (("data",), {5: "x"}, r"keys of facts\.data must be text"),
     ],
 )
 def test_bad_facts_leave_the_old_page(tmp_path, path, value, problem):
@@ -560,4 +562,4 @@ def test_long_spending_stays_small(tmp_path):
     }
     found = page(tmp_path, facts)
     assert len(found.html.encode()) < 100_000
-    assert "19,999 queries" in found.text
+    assert "19,999 questions" in found.text

@@ -51,7 +51,7 @@ def test_every_step_runs_and_prints_the_numbers_of_the_page(shown):
     )
     cells = {row[1].strip(): row[2].strip() for line in printed["terrine run clinic.toml --dry-run"].splitlines()
              if len(row := line.split("│")) > 3}  # fmt: skip
-    assert cells["queries, at most"] == queries
+    assert cells["questions, at most"] == queries
     assert cells["answers, at most"] == answers
     assert cells["ε, publishable"] == epsilon
     run = printed["terrine run clinic.toml"]

@@ -88,7 +88,7 @@ def test_a_clients_key_shows_the_budget_and_no_other_key(service, tab):
         assert one.text("#words") == budget["words"]
         assert re.findall(r"\w+\D+(\d+)\s+([\d.]+%)", one.text("#outcomes")) == [("30", "37.5%"), ("50", "62.5%")]
         one.sees("#readout", "80 questions and 30 answers charged, 40.0% of the budget")
-        assert one.text("#no-usage") == "An admin’s key shows who used how much; this is a client’s."
+        assert one.text("#no-usage") == "Only an admin’s key shows how much each key used. This is a client’s key."
         assert not one.page.locator("#usage").is_visible()
         assert one.text("#holder") == "someone, client"
         meter = one.page.get_by_role("meter", name="Share of the budget spent")
@@ -141,7 +141,7 @@ def test_an_exhausted_budget_is_said_with_what_is_still_answered(service, tab):
         one.sees("#gauge-share", "0%")
         ask(url, service.key, 100)
         one.look_again().sees("#notices", "The budget is used up.")
-        one.sees("#notices", "Questions that were answered before are still answered")
+        one.sees("#notices", "A question that was answered before still gets the same answer")
         one.sees("#gauge-share", "100%")
         one.sees("#counts", "no new question")
         assert one.page.locator("#gauge-fill").get_attribute("stroke-dasharray") == "100.00 100"
@@ -173,7 +173,7 @@ def test_a_revoked_key_leads_back_to_the_form(service, tab):
         one = tab(url).enter(service.key)
         one.sees("#gauge-share", "0%")
         service.keys.revoke("someone")
-        one.sees("#door-said", "This key is no longer in use: it was revoked.")
+        one.sees("#door-said", "This key was revoked.")
         assert not one.page.locator("#board").is_visible()
         assert one.page.evaluate("sessionStorage.length") == 0
 
@@ -182,7 +182,7 @@ def test_who_asks_too_often_waits_and_tries_again(tmp_path, tab):
     service = Service(tmp_path / "ledger.sqlite", limits=Limits(pace=0, rate=1), seeded=False)
     with service.serving() as url:
         one = tab(url).enter(service.key)  # three requests at once, of two that are allowed
-        one.sees("#state", "The service is asked too often; trying again")
+        one.sees("#state", "The service gets too many requests; trying again")
         one.sees("#gauge-share", "0%")
         assert all("429" in refusal for refusal in one.refusals)
 
@@ -200,7 +200,7 @@ def test_a_filter_budget_and_seeded_noise(tmp_path, tab, monkeypatch):
         one.sees("#delta", "at δ = 2.5 × 10⁻⁵")
         ask(url, service.key, room)
         one.look_again().sees("#notices", "Nothing is protected: the noise was seeded.")
-        one.sees("#notices", "What is left is less than one question may cost.")
+        one.sees("#notices", "The rest of the budget is smaller than the cost of one question.")
         assert Ledger(service.where).remaining()["share"] > 0
         assert one.text("#gauge-share") != "100%"
 
@@ -227,7 +227,7 @@ def test_the_line_can_be_read_by_pointer_and_keys(service, tab):
             ask(url, service.key, 10, withheld=10, seed=seed)
         one = tab(url).enter(service.key)
         one.sees("#readout", "Latest")
-        slider = one.page.get_by_role("slider", name="Moment of the readout")
+        slider = one.page.get_by_role("slider", name="Time of the numbers below")
         slider.press("Home")
         first = one.text("#readout")
         assert "20 questions" in first

@@ -12,12 +12,12 @@ from html import escape
 from terrine.accounting.curves import round_up
 
 _STEPS = ("Private data", "Shares", "Teachers", "Votes", "Mechanism", "Answers", "Student")
-_PRIVATE = 5  # the first so many steps stay with the owner
-_POINTS = 240  # more make the file larger and the line no finer
+_PRIVATE = 5  # the first five steps stay with the owner
+_POINTS = 240  # more points would make the file larger, but not the line finer
 
 
 def flow(notes: Sequence[str], public: str) -> str:
-    """How data become a student, and where privacy is paid.
+    """The steps from private data to a student, with the line that only noisy winners cross.
 
     Args:
         notes: a few words for each of the seven steps, from the private data to the student.
@@ -26,14 +26,14 @@ def flow(notes: Sequence[str], public: str) -> str:
     about = (
         "From left to right, or top to bottom: "
         + "; ".join(f"{step} ({note})" for step, note in zip(_STEPS, notes, strict=True))
-        + f". Public rows ({public}) are what teachers are asked about and what the student learns on. "
-        "The first five stay with the owner. Privacy is paid on the line between the mechanism and the answers."
+        + f". The teachers vote on public rows ({public}), and the student learns on the same rows. "
+        "The first five steps stay with the owner. Only noisy winners cross the line between mechanism and answers."
     )
     return _wide_flow(notes, public, about) + _narrow_flow(notes, public, about)
 
 
 def spending(queries: Sequence[float], epsilon: Sequence[float], *, limit: float) -> str:
-    """Epsilon so far against the queries put, under the line of the guarantee."""
+    """Epsilon so far after each question, below the line of the guarantee."""
     return "".join(
         _spending(queries, epsilon, limit=limit, shape=shape, width=width, height=height)
         for shape, width, height in (("wide", 760, 320), ("narrow", 350, 270))
@@ -41,7 +41,7 @@ def spending(queries: Sequence[float], epsilon: Sequence[float], *, limit: float
 
 
 def ticks(top: float, most: int) -> list[float]:
-    """Round numbers from 0 to ``top``, at most so many steps: 1, 2 or 5 times a power of ten apart."""
+    """Round numbers from 0 to ``top`` in at most ``most`` steps, each 1, 2 or 5 times a power of ten."""
     if not top > 0:
         return [0.0]
     rough = top / most
@@ -60,7 +60,7 @@ def _wide_flow(notes: Sequence[str], public: str, about: str) -> str:
         _text(14, 56, "PRIVATE SIDE: stays with the owner", "zone"),
         _text(right - 8, 56, "PUBLIC SIDE: may be shown", "zone end"),
         f'<path class="border" d="M{line} 24V284"/>',
-        _text(line, 14, "privacy is paid on this line", "paid mid"),
+        _text(line, 14, "only noisy winners cross here", "paid mid"),
     ]
     for i, (x, step, note) in enumerate(zip(left, _STEPS, notes, strict=True)):
         parts.append(_box(x, top, width, height, step, note, "key" if i == _PRIVATE - 1 else ""))
@@ -70,7 +70,7 @@ def _wide_flow(notes: Sequence[str], public: str, about: str) -> str:
     parts += [
         _box(left[_PRIVATE], rows, right - left[_PRIVATE] - 14, 54, "Public rows", public, ""),
         _arrow((left[_PRIVATE] - 3, rows + 27), (teachers, rows + 27), (teachers, bottom + 4)),
-        _text(teachers + 14, rows + 20, "what the teachers are asked about", "aside"),
+        _text(teachers + 14, rows + 20, "the teachers vote on these rows", "aside"),
         _arrow((student, rows - 3), (student, bottom + 4)),
     ]
     return _svg("flow", "wide", right, 284, "How private data become a public student", about, parts)
@@ -85,7 +85,7 @@ def _narrow_flow(notes: Sequence[str], public: str, about: str) -> str:
         _hatched("flow-narrow-hatch", 0, 0, right, line),
         _text(x, 24, "PRIVATE SIDE: stays with the owner", "zone"),
         f'<path class="border" d="M0 {line}H{right}"/>',
-        _text(lane - 10, line - 9, "privacy is paid on this line", "paid end"),
+        _text(lane - 10, line - 9, "only noisy winners cross", "paid end"),
         _text(lane - 10, line + 20, "PUBLIC SIDE: may be shown", "zone end"),
     ]
     for i, (y, step, note) in enumerate(zip(tops, _STEPS, notes, strict=True)):
@@ -98,7 +98,7 @@ def _narrow_flow(notes: Sequence[str], public: str, about: str) -> str:
         _box(x + width + 32, rows, right - x - width - 34, height, "Public rows", public, ""),
         _arrow((x + width + 29, rows + height / 2), (x + width + 4, rows + height / 2)),
         _arrow((lane, rows - 3), (lane, tops[2] + height / 2), (x + width + 4, tops[2] + height / 2)),
-        _text(lane - 8, tops[3] + height / 2 + 4, "asked", "aside end"),
+        _text(lane - 8, tops[3] + height / 2 + 4, "questions", "aside end"),
     ]
     return _svg("flow", "narrow", right, total, "How private data become a public student", about, parts)
 
@@ -121,7 +121,7 @@ def _spending(
     for tick in ticks(last, 8 if shape == "wide" else 4):
         x = at(tick, 0)[0]
         parts.append(_text(x, bottom + 20, f"{tick:,.0f}" if tick == int(tick) else f"{tick:g}", "tick mid"))
-    parts.append(_text(right, height - 6, "queries put to the teachers", "label end"))
+    parts.append(_text(right, height - 6, "questions put to the teachers", "label end"))
     every = max(1, math.ceil(len(queries) / _POINTS))
     shown = sorted({*range(0, len(queries), every), len(queries) - 1})
     points = [at(queries[i], epsilon[i]) for i in shown]
@@ -134,10 +134,10 @@ def _spending(
     parts.append(_text(left + 6, y - 8, f"the guarantee: ε = {round_up(limit)}", "limit-label"))
     parts.append(f'<path class="axis" d="M{left} {bottom}H{right}"/>')
     about = (
-        f"A rising line from {round_up(epsilon[0])} to {round_up(epsilon[-1])} over {queries[-1]:,} queries, "
+        f"A line that rises from {round_up(epsilon[0])} to {round_up(epsilon[-1])} over {queries[-1]:,} questions, "
         f"below a dashed line at the guarantee, {round_up(limit)}."
     )
-    return _svg("spending", shape, width, height, "Worst-case cost as queries were put", about, parts)
+    return _svg("spending", shape, width, height, "Worst-case cost after each question", about, parts)
 
 
 def _svg(name: str, shape: str, width: float, height: float, title: str, about: str, parts: list[str]) -> str:

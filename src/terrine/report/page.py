@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 WATERMARK = "SECRET: depends on private votes. Do not publish."
-CLASSES_SHOWN = 200  # of more classes the page shows the first so many, and says so
+CLASSES_SHOWN = 200  # if there are more, the page shows the first 200 and says how many it left out
 SECRETS = (
     "consensus",
     "mean_top_vote",
@@ -34,55 +34,55 @@ SECRETS = (
     "baseline",
 )
 
-# By neighbouring relation: whose data is protected, what nobody can tell of it, and of whom there may be several.
+# By neighbouring relation: what is protected, what nobody can tell about it, and who may come several times.
 _PROTECTED = {
     "one row is replaced by another; the number of rows is public": (
         "row",
-        "a given row was in the private data, or another row in its place",
+        "a given row was in the private data, or a different row in its place",
         "A person with several rows",
     ),
     "one unit is replaced by another; the number of units is public": (
         "unit",
-        "a given unit (say, a person with all of their rows) was in the private data, or another in its place",
-        "Several units: a family, say, or one person under two names",
+        "a given unit (say, a person with all of their rows) was in the private data, or a different unit in its place",
+        "Several units, such as a family, or one person under two names",
     ),
     "one unit is added, removed or changed": (
         "unit",
         "a given unit (say, a person with all of their rows) was in the private data, was not, or was there with "
-        "other rows",
-        "Several units: a family, say, or one person under two names",
+        "different rows",
+        "Several units, such as a family, or one person under two names",
     ),
     ONE_TEACHER: (
         "teacher",
-        "a given teacher, which knows one share of the private data, voted as it did or otherwise",
+        "a given teacher, which learned from one share of the private data, voted as it did or differently",
         "A person with rows in several shares",
     ),
 }
 _OTHER = (
     "difference",
-    "the private data were these, or others that differ from them in this: ",
+    "the private data were these, or data that differ from these in one way: ",
     "Several such differences at once",
 )
 
 _HOW = {
     "confident": (
         "First a check: does the largest count, plus noise of standard deviation {sigma_check:g} votes, reach "
-        "{threshold:g} votes? If not, nothing is answered. If so, noise of standard deviation {sigma_vote:g} votes is "
-        "added to every count, and the class that is then on top is the answer."
+        "{threshold:g} votes? If not, there is no answer. If so, noise of standard deviation {sigma_vote:g} votes is "
+        "added to every count, and the class with the largest noisy count is the answer."
     ),
     "interactive": (
-        "First a check: do the teachers differ from the student's own opinion by {threshold:g} votes, after noise of "
-        "standard deviation {sigma_check:g}? If so, noise of standard deviation {sigma_vote:g} votes is added to every "
-        "count, and the class that is then on top is the answer. If not, a student that is surer than "
-        "{student_confidence:g} keeps its own label, and else nothing is answered."
+        "First a check: do the votes differ from the student's own prediction by {threshold:g} votes, after noise of "
+        "standard deviation {sigma_check:g} votes? If so, noise of standard deviation {sigma_vote:g} votes is added to "
+        "every count, and the class with the largest noisy count is the answer. If not, a student that is surer than "
+        "{student_confidence:g} keeps its own label; a student that is less sure gets no answer."
     ),
     "gnmax": (
-        "Noise of standard deviation {sigma:g} votes is added to every count, and the class that is then on top is the "
-        "answer."
+        "Noise of standard deviation {sigma:g} votes is added to every count, and the class with the largest noisy "
+        "count is the answer."
     ),
     "lnmax": (
-        "Laplace noise of scale {scale:g} votes is added to every count, and the class that is then on top is the "
-        "answer."
+        "Laplace noise of scale {scale:g} votes is added to every count, and the class with the largest noisy count is "
+        "the answer."
     ),
 }
 
@@ -92,9 +92,9 @@ def write_report(path: str | Path, facts: Mapping[str, Any], *, secret: Mapping[
 
     Args:
         path: where to; it ends in .html.
-        facts: public, plain values (docs/report.md lists them). Anything else, as Sensitive, Votes or an array, is
-            refused wherever it is inside.
-        secret: values that depend on private votes, revealed by their owner. The page then says so on every screen and
+        facts: public, plain values (docs/report.md lists them). A Sensitive value, Votes or an array is refused,
+            however deep it is nested.
+        secret: values that depend on private votes, revealed by their owner. The page then warns on every screen and
             every printed page, and only its owner may read the file (mode 0600).
     """
     path = Path(path)
@@ -117,15 +117,15 @@ def _plain(value: Any, where: str) -> Any:
             return float(value)
         case Mapping():
             if not all(type(key) is str for key in value):
-                raise InputError(f"Expected words as keys of {where}, got something else.")
+                raise InputError(f"The keys of {where} must be text.")
             return {_printable(key): _plain(inner, f"{where}.{key}"[:80]) for key, inner in value.items()}
         case list() | tuple():
             return [_plain(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
         case _ if type(value) is str:  # a subclass may call itself safe HTML
             return _printable(value)
     raise SecretError(
-        f"Expected {where} to be plain and public (numbers, words, lists and dicts of them), got "
-        f"{type(value).__name__}; a secret must be revealed by its owner, and then goes to secret=."
+        f"{where} must be plain and public (numbers, words, lists and dicts of them), got {type(value).__name__}. "
+        "To show a secret, its owner reveals it and passes it as secret=."
     )
 
 
@@ -140,7 +140,7 @@ def _render(view: dict[str, Any]) -> str:
     try:
         return template.render(view)
     except UndefinedError as error:
-        raise InputError(f"Expected all facts of a report, got some missing: {error}.") from None
+        raise InputError(f"A fact of the report is missing: {error}. docs/report.md lists them.") from None
 
 
 @cache
@@ -149,7 +149,7 @@ def _template() -> Template:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
         raise MissingDependencyError(
-            "Expected jinja2 for reports, got no such package; install it with: pip install 'terrine[report]'"
+            "Reports need jinja2, which is not installed. Install it with: pip install 'terrine[report]'"
         ) from None
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
@@ -181,16 +181,17 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
             "secret": None if secret is None else _secret(secret),
         }
     except KeyError as error:
-        raise InputError(f"Expected all facts of a report, got none called {error}.") from None
+        raise InputError(f"A fact of the report is missing: {error}. docs/report.md lists them.") from None
     return view
 
 
 def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
-    """What (epsilon, delta) says of one neighbour, in numbers that are rounded against us.
+    """What (epsilon, delta) means in words; every number is rounded against us.
 
-    Between two neighbours with even odds nobody guesses right more often than (e^ε + δ)/(e^ε + 1); and whoever sees
-    the release knows no more than from a draw that tells all with chance δ and else changes the odds by e^ε at most
-    (Kairouz, Oh and Viswanath, 2015: such a draw can be turned into any release that is (ε, δ)-private).
+    If two neighbouring data sets are equally likely, nobody guesses which one it was right more often than
+    (e^ε + δ)/(e^ε + 1). Seeing an (ε, δ)-private release tells no more than a draw that reveals everything with chance
+    δ and otherwise changes the odds by a factor of at most e^ε (Kairouz, Oh and Viswanath, 2015: any such release can
+    be made from that draw).
     """
     delta = _validate.between("guarantee.delta", guarantee["delta"], 0.0, 1.0)
     if _validate.number("guarantee.epsilon", guarantee["epsilon"]) < 0:
@@ -206,7 +207,7 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
         "chance": f"1 in {_one_in(delta)}",
         "factor": round_up(factor, 2) if factor < 100 else f"{math.ceil(factor):,}" if factor < 1e6 else None,
         "guess": min(guess, 1.0),
-        "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3) + "%",
+        "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3).replace("100.000", "100") + "%",
         "reliable": guess <= 0.95,
         "unit": unit,
         "whether": whether + (guarantee["relation"] if unit == "difference" else ""),
@@ -215,12 +216,16 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where the queries went: the parts that there are."""
+    """How many questions had each outcome; outcomes that never happened are left out."""
     kinds = (
         ("answered", "answered", "a noisy winner of the vote was released"),
-        ("reinforced", "student's own", "the teachers did not differ enough: the student kept its label"),
-        ("withheld", "withheld", "the check did not pass: nothing was said but that"),
-        ("unasked", "not asked", "the budget, or a key's quota, had no room: no noise was drawn, and it cost nothing"),
+        ("reinforced", "student's own", "the teachers did not differ enough from the student, which kept its label"),
+        ("withheld", "withheld", "the check did not pass, so no answer was released"),
+        (
+            "unasked",
+            "not asked",
+            "the budget, or a key's quota, had no room left: no noise was drawn, nothing was charged",
+        ),
     )
     total = max(sum(answers.get(key, 0) for key, *_ in kinds), 1)
     found = [(key, name, about, answers.get(key, 0)) for key, name, about in kinds]
@@ -246,7 +251,7 @@ def _flow_notes(facts: dict[str, Any]) -> tuple[list[str], str]:
         "secret counts",
         "adds noise",
         f"{answers['answered']:,} labels",
-        "to come" if student is None else student["kind"],
+        "none yet" if student is None else student["kind"],
     ]
     return notes, f"{data['n_public']:,}, no labels"
 
@@ -254,7 +259,7 @@ def _flow_notes(facts: dict[str, Any]) -> tuple[list[str], str]:
 def _spent(spending: dict[str, Any], limit: float) -> dict[str, Any] | None:
     queries, epsilon, answered = spending["queries"], spending["epsilon"], spending["answered"]
     if not len(queries) == len(epsilon) == len(answered):
-        raise InputError("Expected as many queries as epsilons and answers in facts.spending, got other numbers.")
+        raise InputError("The lists queries, epsilon and answered in facts.spending must have one length.")
     if not queries:
         return None
     last = len(queries) - 1
@@ -304,7 +309,7 @@ def _interval(student: dict[str, Any]) -> str | None:
 
 def _secret(secret: dict[str, Any]) -> dict[str, Any]:
     if unknown := [key for key in secret if key not in SECRETS]:
-        raise InputError(f"Expected secret values called {', '.join(SECRETS)}, got {unknown[0]!r}.")
+        raise InputError(f"secret may hold {', '.join(SECRETS)}; got {unknown[0]!r}.")
     shown: dict[str, Any] = dict.fromkeys(SECRETS) | secret
     if shown["consensus"] is not None:
         edges, queries = shown["consensus"]["edges"], shown["consensus"]["queries"]

@@ -1,4 +1,4 @@
-"""Figures. They take public numbers, or secret ones that the caller has revealed and labels as such."""
+"""Figures. They take public numbers, or secret numbers that the owner has revealed; these are labeled as secret."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def epsilon_by_query(
     delta: float,
     title: str,
 ) -> None:
-    """Epsilon as queries are put: the worst cases (public) and, where given, the data-dependent cost (secret).
+    """Epsilon after each question: the worst cases (public) and, if given, the data-dependent cost (secret).
 
     Args:
         path: where to; .png, .svg or .pdf.
-        queries: (n_points,) how many queries had been put.
+        queries: (n_points,) how many questions had been asked.
         worst_case, gaussian, revealed: (n_points,) epsilons; None leaves a line out.
     """
     if path.suffix.lower() not in FORMATS:
@@ -52,7 +52,7 @@ def epsilon_by_query(
             fontsize=9,
             color=_COLOURS["secret"],
         )
-    axes.set(xlabel="queries put to the teachers", ylabel=f"ε at δ = {delta:g} (lower is more private)", title=title)
+    axes.set(xlabel="questions put to the teachers", ylabel=f"ε at δ = {delta:g} (lower is more private)", title=title)
     axes.set_xlim(0, int(queries[-1]))
     axes.set_ylim(0)
     axes.grid(alpha=0.25)
@@ -63,15 +63,15 @@ def epsilon_by_query(
 
 
 def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
-    """Queries by the share of teachers behind the top class; drawn for the owner, and marked as secret."""
+    """Questions by the share of teachers that chose the top class; for the owner only, and marked as secret."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
     edges = np.asarray(histogram["edges"])
     axes.bar(edges[:-1], histogram["queries"], width=np.diff(edges), align="edge", color=_COLOURS["secret"])
-    axes.set_xlabel("share of teachers behind the top class")
-    axes.set_ylabel("queries")
+    axes.set_xlabel("share of teachers that chose the top class")
+    axes.set_ylabel("questions")
     axes.set_title(
         "How well the teachers agree\nSECRET: depends on private votes", fontsize=10, color=_COLOURS["secret"]
     )
@@ -85,7 +85,7 @@ def _figure() -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingDependencyError(
-            "Expected matplotlib for plots, got no such package; install it with: pip install 'terrine[report]'"
+            "Plots need matplotlib, which is not installed. Install it with: pip install 'terrine[report]'"
         ) from None
     figure = Figure(figsize=(7.2, 4.3), layout="constrained")
     FigureCanvasAgg(figure)

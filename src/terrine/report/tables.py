@@ -29,7 +29,7 @@ def print_analysis(result: dict[str, Any]) -> None:
     mechanism = dict(result["mechanism"])
     name = mechanism.pop("name")
     add("mechanism", name, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    add("queries", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
+    add("questions", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
     answered = result["answers_at_most"]
     if name in ("ConfidentGNMax", "InteractiveGNMax"):
         add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
@@ -39,10 +39,10 @@ def print_analysis(result: dict[str, Any]) -> None:
         "ε, publishable",
         f"[bold]{round_up(shown['epsilon'])}[/bold]",
         f"δ={shown['delta']:g}, order {shown['order']:g}, "
-        + ("tested: nothing leaves if the test fails" if tested else f"worst case, {result['bound']} bound"),
+        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result['bound']} bound"),
     )
     if tested:
-        add("ε, worst case", round_up(result["data_independent_epsilon"]), "what needs no test, for comparison")
+        add("ε, worst case", round_up(result["data_independent_epsilon"]), "for comparison: this needs no test")
     if "secret" in result:
         table.add_section()
         add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
@@ -62,7 +62,7 @@ def print_analysis(result: dict[str, Any]) -> None:
     console.print(f"Publishable: {escape(shown['why'])}.")
     console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
     if "secret" not in result:
-        console.print("Numbers that depend on the votes are withheld; --reveal shows them.")
+        console.print("Numbers that depend on the votes are not shown; --reveal shows them.")
     if "plot" in result:
         console.print(f"Plot: {escape(result['plot'])}")
 
@@ -77,7 +77,7 @@ def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:
         ("threshold (votes)", "threshold"),
         ("noise of the check (votes)", "sigma_check"),
         ("noise of an answer (votes)", "sigma_vote"),
-        ("queries to put", "n_queries"),
+        ("questions to ask", "n_queries"),
         ("answers at most", "n_answers"),
         ("answers that name the plurality", "right_answers"),
         ("… as a share of the answers", "accuracy"),
@@ -111,22 +111,22 @@ def print_data_set(facts: dict[str, Any]) -> None:
 
 
 def print_route(tested: TestedPlan | None, proposal: Plan) -> None:
-    """Whether a tested release would be expected to pay."""
+    """Whether a tested release is expected to give a smaller epsilon."""
     console = Console()
     if tested is None:
-        console.print("Tested route: not possible with the queries there are; keep to the worst case.")
+        console.print("Tested route: not possible with this number of questions. Use the worst case.")
         return
     worst = round_up(proposal.guarantee.epsilon)
     if not tested.pays:
         console.print(
-            f"Tested route: not expected to pay. For as many right answers votes like these would pass a test at "
-            f"ε = {round_up(tested.target)}, against {worst} by worst case."
+            f"Tested route: not expected to pay. For the same number of right answers, votes like these would pass a "
+            f"test at ε = {round_up(tested.target)}; the worst case is ε = {worst}."
         )
         return
     console.print(
-        f"Tested route: expected to pay. For as many right answers ({tested.right_answers:,.0f}, "
-        f"{tested.accuracy:.1%} of the answers) votes like these would pass a test at ε = {round_up(tested.target)} "
-        f"with chance {tested.pass_chance:.0%}, against {worst} by worst case. If the test fails, nothing leaves."
+        f"Tested route: expected to pay. For the same number of right answers ({tested.right_answers:,.0f}, "
+        f"{tested.accuracy:.1%} of the answers), votes like these would pass a test at ε = {round_up(tested.target)} "
+        f"with chance {tested.pass_chance:.0%}; the worst case is ε = {worst}. If the test fails, nothing is published."
     )
 
 
@@ -171,8 +171,8 @@ def _cell(key: str, value: float) -> str:
 
 
 def print_votes(facts: dict[str, Any]) -> None:
-    """That teachers voted and, where they were asked for, how well they agree (secret)."""
-    print(f"{facts['teachers']:,} teachers voted on {facts['queries']:,} queries in {facts['classes']} classes.")
+    """That the teachers voted and, if the owner asked for it, how well they agree (secret)."""
+    print(f"{facts['teachers']:,} teachers voted on {facts['queries']:,} questions in {facts['classes']} classes.")
     print(f"The votes are secret, in {facts['run']}/votes.npz.")
     if "secret" not in facts:
         print(f"Next: terrine label {facts['run']}")
@@ -184,7 +184,7 @@ def print_votes(facts: dict[str, Any]) -> None:
     table.add_row("[red]secret[/red]", "", "[red]these lines depend on private votes: do not publish them[/red]")
     table.add_row("mean top vote", f"{facts['mean_top_vote']:,.1f}", f"of {facts['teachers']:,} teachers")
     if "plurality_accuracy" in facts:
-        table.add_row("plurality right", f"{facts['plurality_accuracy']:.1%}", "on the public rows' own labels")
+        table.add_row("plurality right", f"{facts['plurality_accuracy']:.1%}", "compared with the public rows' labels")
         table.add_row("a teacher right", f"{facts['mean_teacher_accuracy']:.1%}", "on average")
     counts, edges = facts["histogram"]["queries"], facts["histogram"]["edges"]
     for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True):
@@ -204,20 +204,20 @@ def print_ledger(found: dict[str, Any]) -> None:
     table.add_row(
         "ε, guaranteed",
         f"[bold]{round_up(guarantee['epsilon'])}[/bold]",
-        f"δ={guarantee['delta']:g}, for all answers there will ever be",
+        f"δ={guarantee['delta']:g}, for all answers that are ever given",
     )
     table.add_row("neighbours", "", escape(guarantee["relation"]))
-    table.add_row("queries put", f"{found['queries']:,}", "")
+    table.add_row("questions charged", f"{found['queries']:,}", "")
     table.add_row("answers charged", f"{found['answers']:,}", "")
     for name, left in found["remaining"].items():
         table.add_row(f"{name} left", f"{left:,.6g}", "")
     if found["unsettled"]:
-        table.add_row("unsettled", f"{found['unsettled']:,}", "reserved by what did not finish; stays charged")
+        table.add_row("unsettled", f"{found['unsettled']:,}", "by requests that did not finish; they stay charged")
     for name, spent in found.get("accounts", {}).items():
         if name:
-            table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"queries, {spent['answers']:,} answers")
+            table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"questions, {spent['answers']:,} answers")
     if not found["secure"]:
-        table.add_row("[red]insecure[/red]", "", "[red]seeded noise was drawn: these answers are not private[/red]")
+        table.add_row("[red]insecure[/red]", "", "[red]the noise was seeded: these answers are not private[/red]")
     Console().print(table)
     print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
 
@@ -232,7 +232,7 @@ def print_dry_run(facts: dict[str, Any]) -> None:
     kind = mechanism.pop("kind")
     table.add_row("teachers", f"{facts['teachers']:,}", f"{facts['teacher']}, on {escape(facts['data'])}")
     table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    table.add_row("queries, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
+    table.add_row("questions, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
     table.add_row("answers, at most", f"{facts['answers_at_most']:,}", f"in {facts['classes']} classes")
     table.add_row("student", facts["student"], "")
     guarantee = facts["guarantee"]
@@ -242,9 +242,9 @@ def print_dry_run(facts: dict[str, Any]) -> None:
 
 
 def print_demo(facts: dict[str, Any]) -> None:
-    """What the demonstration came to."""
+    """The result of the demonstration."""
     shown, student, baseline = facts["guarantee"], facts["student"], facts["baseline"]
-    table = Table(title="What came of it", title_style="bold", show_header=False)
+    table = Table(title="The result", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
@@ -257,9 +257,9 @@ def print_demo(facts: dict[str, Any]) -> None:
     table.add_row("ε, publishable", epsilon, f"δ={shown['delta']:g}, worst case: whatever the votes are")
     Console().print(table)
     factor = round_up(math.exp(shown["epsilon"]), 1)
-    print(f"In words: {shown['relation']}; whatever leaves, odds about it change by at most a factor of {factor},")
-    print(f"but for a chance of {shown['delta']:g}. The demo's images are nobody's: with yours, only the student, the")
-    print("guarantee and the report would leave.")
+    print(f"Neighbours: {shown['relation']}. Seeing the published")
+    print(f"files changes the odds between two neighbours by a factor of at most {factor}, except with a chance of")
+    print(f"{shown['delta']:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")
 
 

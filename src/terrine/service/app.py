@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
@@ -223,7 +222,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
         second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
     ) -> schemas.Consistency:
-        return schemas.Consistency(**asdict(await service.read(partial(service.ledger.proof, first, second))))
+        return schemas.Consistency(**asdict(await service.read(service.ledger.proof, first, second)))
 
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:

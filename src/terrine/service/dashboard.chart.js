@@ -8,7 +8,7 @@ const DAY = 86400000; // ms
 const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((s) => 1000 * s);
 const TOPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
 
-/** A moment's numbers less what was reserved then and given back later: what stayed charged. */
+/** What stayed charged at each time: the charges without those that were given back later. */
 function stayed(points) {
   const found = points.map((point) => ({ ...point, ms: Date.parse(point.time) }));
   for (let i = found.length - 2; i >= 0; i -= 1) {
@@ -40,7 +40,7 @@ function showRows() {
   $("chart-rows").replaceChildren(...rows);
 }
 
-/** Moments of round local time; days where the span is long. */
+/** Round local times for the axis; days if the span is long. */
 function times(from, to, most) {
   const rough = (to - from) / most;
   const step = STEPS.find((one) => one >= rough) ?? Math.ceil(rough / DAY) * DAY;

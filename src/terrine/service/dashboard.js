@@ -9,36 +9,36 @@ const LONGEST = 30000; // ms between two tries while the service does not answer
 const PATIENCE = 15000; // ms for one answer
 const STORED = "terrine.key"; // in sessionStorage: this tab's, gone with it
 
-// By what neighbours differ in: what nobody can tell well of a person in the private data.
+// By neighbouring relation: what nobody can reliably tell about a person in the private data.
 const WHETHER = {
   "one row is replaced by another; the number of rows is public":
-    "a given row of that person was in the private data, or another row in its place",
+    "a given row of that person was in the private data, or a different row in its place",
   "one unit is replaced by another; the number of units is public":
-    "that person was in the private data, with all of their rows, or someone else in their place",
+    "that person was in the private data, with all of their rows, or a different person in their place",
   "one unit is added, removed or changed":
     "that person was in the private data, with all of their rows, or not at all",
   "one teacher's votes change, on any of the queries":
-    "the one teacher that learned from that person’s share voted as it did, or otherwise",
+    "the one teacher that learned from that person’s share voted as it did, or differently",
 };
 
-/** No guess between two neighbours with even odds is right more often than (e^ε + δ)/(e^ε + 1). */
+/** If two neighbours are equally likely, no guess is right more often than (e^ε + δ)/(e^ε + 1). */
 function meaning({ epsilon, delta, relation }) {
   const factor = Math.exp(Math.min(Number(roundUp(epsilon, 3)), 50)) * (1 + 1e-12);
   const guess = Math.min((factor + delta) / (factor + 1), 1);
-  const most = guess === 1 ? "100" : roundUp(100 * guess, guess < 0.99 ? 1 : 3);
-  const whether = WHETHER[relation] ?? `the private data were these, or others that differ in this: ${relation}`;
+  const most = roundUp(100 * guess, guess < 0.99 ? 1 : 3).replace("100.000", "100");
+  const whether = WHETHER[relation] ?? `the private data were these, or data that differ from these in one way: ${relation}`;
   return (
-    `For a person in the private data: whoever sees all answers, and guesses with even odds whether ${whether}, ` +
-    `is right in at most ${most}% of cases, whatever else is known. A coin is right in 50%.` +
-    (guess > 0.95 ? " That is a weak limit." : "")
+    `For a person in the private data: suppose that someone sees all answers and guesses whether ${whether}. If both ` +
+    `cases are equally likely, that guess is right in at most ${most}% of cases, whatever else the guesser knows. ` +
+    `A coin flip is right in 50%.${guess > 0.95 ? " This is a weak limit." : ""}`
   );
 }
 
 // ---- what is spent, and what is guaranteed
 
 function showAbout(about) {
-  const teachers = `${whole(about.n_teachers)} teachers vote, each from its own share of the private data`;
-  say("about", `${teachers}; the noisy winner among ${whole(about.classes.length)} classes leaves.`);
+  const teachers = `${whole(about.n_teachers)} teachers vote, each trained on its own share of the private data`;
+  say("about", `${teachers}. Only the noisy winner among ${whole(about.classes.length)} classes is released.`);
   say("holder", `${about.key}, ${about.role}`);
   $("no-usage").hidden = about.role === "admin";
   $("usage").hidden = about.role !== "admin";
@@ -75,7 +75,7 @@ function fact(name, value, ...about) {
 }
 
 function charged(name, used, left) {
-  if (left === undefined) return fact(name, whole(used)); // a filter limits the cost of them all, not their number
+  if (left === undefined) return fact(name, whole(used)); // a filter limits the total cost, not the number
   const most = used + left;
   const of = tag("span", {}, ` of at most ${whole(most)}; ${whole(left)} left`);
   return fact(name, whole(used), of, meter(used / most));
@@ -87,23 +87,23 @@ function rest({ room, left, open }) {
   if (room) found[0].lastChild.append(about(" if all are answered"));
   const cost = left.rdp?.toPrecision(3);
   if (cost) found.push(fact("Left", percent(left.share), about(` a Rényi cost of ${cost} at order ${left.order}`)));
-  if (open) found.push(fact("Not settled", plural(open, "question"), about(" being answered, or left by a crash")));
+  if (open) found.push(fact("Not settled", plural(open, "question"), about(" in progress, or left by a crash")));
   return found;
 }
 
 function notices({ room, open, secure, guarantee, share_spent: share }) {
   const found = [];
   if (!secure) {
-    const said = "Some answers were drawn with seeded noise, as in tests. Nothing on this page holds for them.";
+    const said = "Some answers were drawn with seeded noise, as in tests. The guarantee does not hold for them.";
     found.push(["Nothing is protected: the noise was seeded.", said, "notice alarm"]);
   }
   if (room === 0) {
-    const little = share < 1 ? "What is left is less than one question may cost. " : "";
-    const back = open ? " What unsettled ones turn out not to need comes back, unless a crash left them." : "";
+    const little = share < 1 ? "The rest of the budget is smaller than the cost of one question. " : "";
+    const back = open ? " Questions in progress give back what they do not need; those left by a crash do not." : "";
     const said =
-      `${little}New questions are refused, which is what keeps the guarantee at ` +
-      `ε = ${roundUp(guarantee.epsilon, 3)}. Questions that were answered before are still answered: the same answer ` +
-      `to whoever asks, as often as they ask, at no cost.${back}`;
+      `${little}New questions are refused; this keeps the guarantee at ε = ${roundUp(guarantee.epsilon, 3)}. ` +
+      `A question that was answered before still gets the same answer, for any key, as often as it is asked, ` +
+      `at no cost.${back}`;
     found.push(["The budget is used up.", said, "notice"]);
   }
   return found;
@@ -115,9 +115,9 @@ const notice = ([title, said, kind]) => tag("div", { class: kind }, tag("strong"
 
 const OUTCOMES = [
   ["answered", "answered", "a noisy winner of the vote was released"],
-  ["reinforced", "student’s own", "the teachers did not differ enough: the student kept its label"],
-  ["withheld", "withheld", "the check did not pass: nothing was said but that"],
-  ["open", "not settled", "being answered, or left by a crash; charged as if answered"],
+  ["reinforced", "student’s own", "the teachers did not differ enough from the student, which kept its label"],
+  ["withheld", "withheld", "the check did not pass, so no answer was released"],
+  ["open", "not settled", "in progress, or left by a crash; charged as if answered"],
 ];
 
 function showOutcomes(budget) {
@@ -213,7 +213,7 @@ function show(mine, { budget, points, now, keys }) {
 function trouble(mine, error) {
   let what = mine.shown ? "Connection lost" : "The service cannot be reached";
   if (error.status) what = `The service cannot answer (${error.status})`;
-  if (error.status === 429) what = "The service is asked too often";
+  if (error.status === 429) what = "The service gets too many requests";
   say("state", mine.shown ? `${what}, last update ${mine.updated}; trying again` : `${what}; trying again`);
   say("updated", mine.shown ? `Not live, last update ${mine.updated}` : "");
   $("pulse").className = "lost";
@@ -235,7 +235,7 @@ async function watch(mine) {
       failures = 0;
       show(mine, found);
     } else if (error.status === 401) {
-      leave(mine.shown ? "This key is no longer in use: it was revoked." : "This key is not in use. Is it complete?");
+      leave(mine.shown ? "This key was revoked." : "This key is not in use. Is it complete?");
       return;
     } else {
       failures += 1;
@@ -246,7 +246,7 @@ async function watch(mine) {
   }
 }
 
-/** Some time, cut short when the network is back; and on until someone looks. */
+/** Wait for the pause, or until the network is back; while the tab is hidden, wait until someone looks. */
 async function rested(mine, pause) {
   await new Promise((done) => {
     mine.wake = done;
@@ -283,11 +283,11 @@ async function copyHead() {
   const head = $("head").dataset.whole;
   try {
     await navigator.clipboard.writeText(head); // not there over plain http
-    say("copied", "Copied, all of it.");
+    say("copied", "Copied the whole head.");
   } catch {
     say("head", head);
     getSelection().selectAllChildren($("head"));
-    say("copied", "Selected, all of it: copy it with the keyboard.");
+    say("copied", "Selected the whole head: copy it with the keyboard.");
   }
 }
 
@@ -295,7 +295,7 @@ $("door").addEventListener("submit", (event) => {
   event.preventDefault();
   const key = $("key").value.trim();
   if (/^[\x21-\x7e]+$/.test(key)) enter(key, true);
-  else leave("This is not an API key: it has characters that no key has.");
+  else leave("This is not an API key: it contains characters that keys never have.");
 });
 $("forget").addEventListener("click", () => leave(""));
 $("copy").addEventListener("click", copyHead);

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 export const whole = (n) => n.toLocaleString("en-US");
 export const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
 
-/** A share as a percentage that never rounds to nothing, nor to all. */
+/** A share as a percentage that is 0% or 100% only if the share is exactly 0 or 1. */
 export function percent(share) {
   if (share > 0 && share < 0.001) return "<0.1%";
   if (share > 0.999 && share < 1) return ">99.9%";
@@ -44,7 +44,7 @@ export function set(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** Text that is written only if it changed: a selection survives, and a screen reader hears news only. */
+/** Write text only if it changed: then a selection survives, and a screen reader reads out only what is new. */
 export function say(id, text) {
   if ($(id).textContent !== text) $(id).textContent = text;
 }

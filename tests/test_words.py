@@ -1,0 +1,164 @@
+"""Phrases that readers stumbled over stay out of the docs and of what the package says: each leaves open what it means.
+
+"got another", "so many", "a secret elsewhere": another what, how many, where? Say it. Files that still have such
+phrases are listed with their number, which may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RIDDLES = (
+    r"got (?:an)?others?\b",  # "Expected labels among classes, got another": which label, in which file?
+    r"expected another\b",
+    r"something else",
+    r"so (?:many|much|often)\b(?! that)",  # "at most so many answers": how many?
+    r"secrets? elsewhere",
+    r"(?:what|whatever|nothing|labels?|noisy winners) (?:would )?(?:leaves?|left)\b(?! out)",  # left what, for where?
+    r"between other neighbours",
+    r"own doubles",
+    r"but for a chance",
+    r"like with like",
+    r"for want of",
+    r"as many first",
+    r"unless told",
+    r"\bin view\b",
+)
+# Occurrences today, in files that are not yet rewritten
+ALLOWED = {
+    "README.md": 4,
+    "docs/api.md": 1,
+    "docs/architecture.md": 1,
+    "docs/cli.md": 5,
+    "docs/ledger.md": 5,
+    "docs/service.md": 2,
+    "src/terrine/_validate.py": 1,
+    "src/terrine/accounting/costs.py": 2,
+    "src/terrine/accounting/ramp.py": 1,
+    "src/terrine/accounting/release.py": 6,
+    "src/terrine/accounting/theorems.py": 1,
+    "src/terrine/analysis.py": 1,
+    "src/terrine/budgets.py": 13,
+    "src/terrine/cli/analyses.py": 5,
+    "src/terrine/cli/serving.py": 2,
+    "src/terrine/config.py": 2,
+    "src/terrine/datasets/adult.py": 1,
+    "src/terrine/datasets/blobs.py": 1,
+    "src/terrine/datasets/data.py": 2,
+    "src/terrine/datasets/files.py": 1,
+    "src/terrine/datasets/fonts.py": 3,
+    "src/terrine/datasets/glyph.py": 1,
+    "src/terrine/datasets/mnist.py": 1,
+    "src/terrine/datasets/readers.py": 4,
+    "src/terrine/datasets/svhn.py": 2,
+    "src/terrine/errors.py": 1,
+    "src/terrine/estimator.py": 5,
+    "src/terrine/features/learn.py": 5,
+    "src/terrine/labeller/labeller.py": 3,
+    "src/terrine/labeller/voters.py": 1,
+    "src/terrine/learning.py": 2,
+    "src/terrine/ledger/audit.py": 3,
+    "src/terrine/ledger/backends.py": 1,
+    "src/terrine/ledger/entries.py": 5,
+    "src/terrine/ledger/ledger.py": 4,
+    "src/terrine/ledger/page.py": 1,
+    "src/terrine/ledger/store.py": 1,
+    "src/terrine/mechanisms.py": 2,
+    "src/terrine/partition.py": 4,
+    "src/terrine/remote.py": 1,
+    "src/terrine/run.py": 2,
+    "src/terrine/service/app.py": 5,
+    "src/terrine/service/bodies.py": 6,
+    "src/terrine/service/client.py": 5,
+    "src/terrine/service/desk.py": 3,
+    "src/terrine/service/keys.py": 2,
+    "src/terrine/service/schemas.py": 1,
+    "src/terrine/students/common.py": 1,
+    "src/terrine/students/fitted.py": 2,
+    "src/terrine/students/interactive.py": 3,
+    "src/terrine/students/nets.py": 2,
+    "src/terrine/teachers/centroids.py": 1,
+    "src/terrine/teachers/modules.py": 4,
+    "src/terrine/teachers/nets.py": 1,
+    "src/terrine/teachers/stacked.py": 3,
+    "src/terrine/teachers/store.py": 2,
+    "src/terrine/votes.py": 4,
+}
+
+
+def said(node: ast.AST) -> str | None:
+    """A string as the reader sees it; what an f-string fills in is … ."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(said(part) or "…" for part in parts)
+    return None
+
+
+def strings(source: str) -> str:
+    """The strings of a module, docstrings included, one to a paragraph; comments and names are left out."""
+    tree = ast.parse(source)
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    return "\n\n".join(text for node in ast.walk(tree) if id(node) not in inside and (text := said(node)) is not None)
+
+
+def texts() -> dict[str, str]:
+    """What people read, by file."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    package = [file for kind in ("py", "html", "js") for file in (ROOT / "src").rglob(f"*.{kind}")]
+    found = {}
+    for file in sorted([*pages, *package]):
+        text = file.read_text(encoding="utf-8")
+        found[file.relative_to(ROOT).as_posix()] = strings(text) if file.suffix == ".py" else text
+    return found
+
+
+def riddles(text: str) -> list[str]:
+    """Every occurrence, with the words around it; line breaks count as spaces."""
+    flat = re.sub(r"\s+", " ", text)
+    places = sorted(found.span() for riddle in RIDDLES for found in re.finditer(riddle, flat, re.IGNORECASE))
+    return [flat[max(0, start - 40) : end + 30] for start, end in places]
+
+
+def test_what_people_read_has_no_riddles() -> None:
+    found = {name: places for name, text in texts().items() if (places := riddles(text))}
+    counts = {name: len(places) for name, places in found.items()}
+    more = {name: found[name] for name, n in counts.items() if n > ALLOWED.get(name, 0)}
+    assert not more, "say which, how many, where:\n" + "\n".join(f"{k}: {one}" for k, v in more.items() for one in v)
+    assert counts == ALLOWED, f"some are gone: lower the numbers to {counts}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Expected 3 classes, got another in row 0.",
+        "Expected the rows of before, got others.",
+        "at most so many\nanswers",
+        "ε of these votes (a secret elsewhere)",
+        "Expected words as keys, got something else.",
+        "If the test fails, nothing leaves.",
+    ],
+)
+def test_a_riddle_is_found(text: str) -> None:
+    assert len(riddles(text)) == 1
+
+
+def test_plain_words_are_no_riddles() -> None:
+    plain = (
+        "Row 0 has a label that is not in `classes`. Nothing is published. At most 300 answers; it leaves out row 3."
+    )
+    assert riddles(plain) == []
+
+
+def test_strings_are_read_as_they_are_shown() -> None:
+    source = 'x = f"got {1}: so " f"many {2}"  # something else\n\ndef f():\n    """Got\n    others."""\n'
+    assert [place.strip() for place in riddles(strings(source))] == [
+        "got …: so many … Got others.",
+        "got …: so many … Got others.",
+    ]

@@ -224,7 +224,7 @@ def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
         (
             "unasked",
             "not asked",
-            "the budget, or a key's quota, had no room left: no noise was drawn, nothing was charged",
+            "the budget, or a key's quota, had no room: no noise was drawn, nothing was charged",
         ),
     )
     total = max(sum(answers.get(key, 0) for key, *_ in kinds), 1)

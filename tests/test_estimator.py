@@ -9,15 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from terrine.budgets import CountBudget
 from terrine.errors import BudgetError, InputError, LedgerError, SpendingWarning
 from terrine.estimator import PATEClassifier
+from terrine.labeller import KeptVotes, Labeller
+from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax
+from terrine.noise import SeededNoise
+from terrine.partition import ROW_REPLACED
+from terrine.votes import Votes
 
 CHECKED = ConfidentGNMax(threshold=15, sigma_check=8, sigma_vote=4)
 
@@ -128,13 +135,26 @@ def test_a_search_warns_that_every_fit_spends():
 
 
 def test_fits_with_one_ledger_share_one_budget(tmp_path):
-    first = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
+    classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
     with pytest.raises(BudgetError):
         classifier(ledger=tmp_path / "budget.sqlite", random_state=9).fit(X, Y, X_public=rows(300, seed=7)[0])
     with pytest.raises(LedgerError, match="n_queries"):
         classifier(ledger=tmp_path / "budget.sqlite", n_queries=151).fit(X, Y, X_public=PUBLIC)
-    again = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)  # the same questions: free
-    assert (again.answers_.labels == first.answers_.labels).all()
+    with pytest.raises(BudgetError):  # the same questions to other teachers: the first ones' answers are not theirs
+        classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
+
+
+def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
+    budget = CountBudget(CHECKED, n_queries=150, delta=1e-5, relation=ROW_REPLACED)
+    voters = KeptVotes(np.zeros((1, 4)), Votes([[15, 0, 0]], n_teachers=15))
+    with Ledger(tmp_path / "budget.sqlite", budget=budget) as ledger:
+        Labeller(voters, CHECKED, ledger, rng=SeededNoise(0)).label(np.zeros((1, 4)), request_id="an experiment")
+    fitted = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
+    assert fitted.answers_.secure  # its own noise was
+    with pytest.raises(InputError, match=r"answered with seeded noise.*no guarantee: begin a new ledger"):
+        fitted.guarantee_  # noqa: B018
+    with pytest.raises(NotFittedError):
+        classifier().guarantee_  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,7 @@ def test_save_and_load(tmp_path):
     np.testing.assert_array_equal(again.assignment, shares.assignment)
     assert repr(again) == repr(shares)
     again.check(np.arange(500))
+    assert again.identify("text") == shares.identify("text") != shares.identify("another")
     with pytest.raises(InputError, match=r"ends in \.npz"):
         shares.save(tmp_path / "partition.txt")
 
@@ -291,12 +292,15 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_line(tmp_path):
         {"relation": "whatever"},
         {"assignment": arrays["assignment"].astype(float)},
         {"assignment": np.array([{}], dtype=object)},
+        {"secret": np.zeros(31, dtype=np.uint8)},
     ):
         np.savez(path, **(arrays | change))
         refused("Expected")
-    for name in arrays:
+    for name in arrays.keys() - {"secret"}:
         np.savez(path, **{other: value for other, value in arrays.items() if other != name})
         refused("Expected")
+    np.savez(path, **{name: value for name, value in arrays.items() if name != "secret"})
+    assert Partition.load(path).identify("a file of before") == ""
     path.unlink()
     refused("no such file")
 

@@ -64,7 +64,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     Attributes:
         classes_: as given.
-        guarantee_: what may be published: epsilon, delta, and between which neighbours.
+        guarantee_: what may be published: epsilon, delta, and between which neighbours. There is none (InputError)
+            where the ledger ever answered with seeded noise: such answers are not private.
         answers_: (n_queries,) what the teachers released.
         student_: the fitted student.
 
@@ -164,12 +165,23 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
             labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
             answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
+            secure = answers.secure and ledger.summary()["secure"]
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)
         self.answers_: Answers = answers
-        self.guarantee_: Guarantee = budget.guarantee()
+        self._guarantee = budget.guarantee() if secure else None
         return self
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        check_is_fitted(self, "student_")
+        if self._guarantee is None:
+            raise InputError(
+                "Expected a ledger of secure noise, got one that has answered with seeded noise, for experiments; it "
+                "gives no guarantee: begin a new ledger."
+            )
+        return self._guarantee
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """(n_rows,) labels, among ``classes``."""

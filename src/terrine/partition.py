@@ -32,6 +32,7 @@ ROW_REPLACED = "one row is replaced by another; the number of rows is public"
 RELATIONS = (UNIT_ANY, UNIT_REPLACED, ROW_REPLACED)
 
 _PERSON = b"terrine.unit/1"  # the hash's domain: a change of it changes every assignment
+_SECRET, _VOTERS = b"terrine.secret/1", b"terrine.voters/1"  # domains of what `Partition.identify` hashes with
 _HASHES_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 23  # its rows are written to as many pages: several times that in memory
 
@@ -107,7 +108,8 @@ def partition(
             "take fewer teachers, or a smaller min_units."
         )
     assignment = teachers if inverse is None else teachers[inverse]
-    return Partition(assignment, n_teachers=n_teachers, method=method, relation=relation)
+    secret = hashlib.blake2b(b"", digest_size=32, key=key, person=_SECRET).digest()
+    return Partition(assignment, n_teachers=n_teachers, method=method, relation=relation, secret=secret)
 
 
 class Partition:
@@ -118,14 +120,18 @@ class Partition:
         n_teachers: public.
         method: "hashed" or "balanced".
         relation: what neighbouring data sets may differ in; one of `RELATIONS`.
+        secret: 32 bytes that `identify` hashes with, drawn from the key, which they do not tell; b"": none.
     """
 
     _assignment: NDArray[np.int32]
+    _secret: bytes
     n_teachers: int
     method: str
     relation: str
 
-    def __init__(self, assignment: ArrayLike, *, n_teachers: int, method: str, relation: str) -> None:
+    def __init__(
+        self, assignment: ArrayLike, *, n_teachers: int, method: str, relation: str, secret: bytes = b""
+    ) -> None:
         given = np.asarray(assignment)
         n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
         _validate.choice("method", method, METHODS)
@@ -135,9 +141,12 @@ class Partition:
             raise InputError(f"Expected assignment as (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
         if given.size and not (given.min() >= 0 and given.max() < n_teachers):
             raise InputError(f"Expected teacher ids from 0 to {n_teachers - 1}, got another.")
+        if not isinstance(secret, bytes) or len(secret) not in (0, 32):
+            raise InputError("Expected secret as 32 bytes, or none, got something else.")
         stored = given.astype(np.int32)
         stored.setflags(write=False)
-        self.__dict__.update(_assignment=stored, n_teachers=n_teachers, method=method, relation=relation)
+        public = {"n_teachers": n_teachers, "method": method, "relation": relation}
+        self.__dict__.update(_assignment=stored, _secret=secret, **public)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise InputError(f"Expected a partition to stay as it is, got a new value for {name}.")
@@ -174,6 +183,15 @@ class Partition:
         offsets.setflags(write=False)
         return offsets
 
+    def identify(self, text: str) -> str:
+        """64 hex digits that are the same for the same text and key, and tell nothing of either; "" without a secret.
+
+        A keyed hash: what it is taken of may be private, and the result may be published.
+        """
+        if not self._secret:
+            return ""
+        return hashlib.blake2b(text.encode(), digest_size=32, key=self._secret, person=_VOTERS).hexdigest()
+
     @property
     def sizes(self) -> Sensitive[NDArray[np.int64]]:
         """How many rows each teacher has, (n_teachers,)."""
@@ -201,6 +219,7 @@ class Partition:
             raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
         arrays: dict[str, Any] = {"assignment": self._assignment, "n_teachers": self.n_teachers, "schema": SCHEMA}
         arrays |= {"method": self.method, "relation": self.relation}
+        arrays |= {"secret": np.frombuffer(self._secret, dtype=np.uint8)} if self._secret else {}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
 
     @classmethod
@@ -220,7 +239,8 @@ class Partition:
             raise InputError(f"{path.name}: Expected a partition file of schema {SCHEMA}, got {other}.")
         try:
             words = {name: str(arrays[name]) for name in ("method", "relation")}
-            return cls(arrays["assignment"], n_teachers=int(arrays["n_teachers"]), **words)
+            secret = arrays["secret"].tobytes() if "secret" in arrays else b""
+            return cls(arrays["assignment"], n_teachers=int(arrays["n_teachers"]), secret=secret, **words)
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, InputError) else "Expected a partition file, got a damaged one."
             raise InputError(f"{path.name}: {reason}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class RemoteRun(Learning):
             answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
             budget = labeller.budget()
         self._compare(budget, ("guarantee",))
+        answers = replace(answers, secure=answers.secure and bool(budget["secure"]))  # of all that the ledger answered
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             "notes": (),

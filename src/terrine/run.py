@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,7 @@ class Taught:
         see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     ) -> None:
         self.n_teachers, self.classes, self.relation = ensemble.n_teachers, ensemble.classes, ensemble.relation
+        self.identity = ensemble.identity
         self.row_shape, self.dtype = row_shape, dtype
         self._ensemble, self._see = ensemble, see
 
@@ -339,6 +340,8 @@ class Run(Learning):
         with self.ledger() as ledger:
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
             answers = labeller.label(X, request_id=REQUEST, progress=progress)
+            # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
+            answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             **asdict(budget.guarantee()),

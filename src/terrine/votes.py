@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
@@ -36,7 +37,7 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "_n_teachers", "_read_at", "queries", "relation")
+    __slots__ = ("_counts", "_n_teachers", "_read_at", "queries", "relation", "voters")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
@@ -53,6 +54,7 @@ class Votes:
         self._read_at = tick()
         self.queries: str | None = None  # of the ballots that they were tallied from, and so the next
         self.relation: str | None = None
+        self.voters = ""  # whose votes, as `TeacherEnsemble.identity` says it: public
 
     @property
     def counts(self) -> NDArray[np.int64]:  # (n_queries, n_classes), read-only
@@ -79,7 +81,7 @@ class Votes:
         if not isinstance(rows, slice):
             raise InputError(f"Expected a slice of queries, as in votes[:100], got {type(rows).__name__}.")
         some = Votes(self._counts[rows], n_teachers=self.n_teachers)
-        some._read_at = self._read_at
+        some._read_at, some.voters = self._read_at, self.voters
         return some
 
     def __repr__(self) -> str:
@@ -108,13 +110,15 @@ class Votes:
         path = Path(path)
         _validate.choice("kind", kind, ("histograms", "predictions"))
         try:
-            table, n_teachers = _read(path, "counts" if kind == "histograms" else "predictions")
+            table, n_teachers, voters = _read(path, "counts" if kind == "histograms" else "predictions")
             if kind == "predictions":
                 return tally(table, n_classes=n_classes)
             whole = _whole_numbers(table, what="counts")
             if n_classes is not None and whole.shape[1] != n_classes:
                 raise VotesError(f"Expected {n_classes} classes (columns), got {whole.shape[1]}.")
-            return cls(whole, n_teachers=max(int(whole[0].sum()), 1) if n_teachers is None else n_teachers)
+            votes = cls(whole, n_teachers=max(int(whole[0].sum()), 1) if n_teachers is None else n_teachers)
+            votes.voters = voters
+            return votes
         except VotesError as error:
             raise VotesError(f"{path.name}: {error}") from None
 
@@ -124,6 +128,7 @@ class Votes:
         if path.suffix != ".npz":
             raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
         arrays: dict[str, Any] = {"counts": self._counts, "n_teachers": self.n_teachers, "schema": SCHEMA}
+        arrays |= {"voters": self.voters} if self.voters else {}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
 
 
@@ -136,15 +141,18 @@ class Ballots:
         n_classes: public.
         queries: what was asked, as a sha256 of the public rows: owners' ballots on other rows do not mix.
         relation: what neighbouring data sets may differ in, as the owner's partition says; nor do those of others.
+        voters: who they are, as `TeacherEnsemble.identity` says it, if that is known.
 
     Examples:
         >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64, relation="one unit is changed")
         <Ballots: 2 teachers from 100 to 101, 2 queries, 2 classes; choices are secret>
     """
 
-    __slots__ = ("_choices", "ids", "n_classes", "queries", "relation")
+    __slots__ = ("_choices", "ids", "n_classes", "queries", "relation", "voters")
 
-    def __init__(self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str, relation: str) -> None:
+    def __init__(
+        self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str, relation: str, voters: str = ""
+    ) -> None:
         self.n_classes = _validate.integer("n_classes", n_classes, at_least=2)
         self._choices = _class_indices(choices, n_classes=self.n_classes)
         found = np.asarray(ids)
@@ -157,7 +165,7 @@ class Ballots:
         self.ids = found.astype(np.int64)
         if not isinstance(relation, str) or not relation:
             raise VotesError(f"Expected relation to say what neighbours differ in, got {type(relation).__name__}.")
-        self.queries, self.relation = str(queries), relation
+        self.queries, self.relation, self.voters = str(queries), relation, str(voters)
 
     @property
     def choices(self) -> NDArray[np.int64]:  # (n_teachers, n_queries)
@@ -181,6 +189,7 @@ class Ballots:
         small = np.int16 if self.n_classes <= np.iinfo(np.int16).max else np.int64
         arrays: dict[str, Any] = {"choices": self._choices.astype(small), "ids": self.ids, "n_classes": self.n_classes}
         arrays |= {"queries": self.queries, "relation": self.relation, "schema": BALLOTS_SCHEMA}
+        arrays |= {"voters": self.voters} if self.voters else {}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
 
     @classmethod
@@ -195,7 +204,7 @@ class Ballots:
                     f"Expected a file of schema {BALLOTS_SCHEMA}, got another; an older one does not say between which "
                     "neighbours it holds: write it again."
                 )
-            words = {name: str(arrays[name]) for name in ("queries", "relation")}
+            words = {name: str(arrays[name]) for name in ("queries", "relation")} | {"voters": _voters(arrays)}
             return cls(arrays["choices"], ids=arrays["ids"], n_classes=int(arrays["n_classes"]), **words)
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, InputError) else "Expected ballots, got a damaged file."
@@ -243,6 +252,8 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
         counts = counts + _counted(one.choices, one.n_classes)
     votes = Votes(counts, n_teachers=len(seen))
     votes.queries, votes.relation = first.queries, first.relation
+    owners = sorted(one.voters for one in ballots)
+    votes.voters = hashlib.sha256(" ".join(owners).encode()).hexdigest() if all(owners) else ""
     return votes
 
 
@@ -295,8 +306,8 @@ def _refuse_where(bad: NDArray[np.bool_], found: str, what: str) -> None:
         )
 
 
-def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
-    """The table, and the number of teachers where the file says it; ``name`` is the array's in an .npz."""
+def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
+    """The table, and number and identity of the teachers where the file says them; ``name`` is an .npz's array's."""
     if not path.is_file():
         raise VotesError("Expected a file of votes, got no such file.")
     if path.stat().st_size == 0:
@@ -305,24 +316,24 @@ def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
         case ".npy" | ".npz":
             return _read_numpy(path, name)
         case ".csv":
-            return _read_csv(path), None
+            return _read_csv(path), None, ""
         case ".parquet":
-            return _read_parquet(path), None
+            return _read_parquet(path), None, ""
         case other:
             raise VotesError(f"Expected a file that ends in .npy, .npz, .csv or .parquet, got {other or 'no ending'}.")
 
 
-def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None]:
+def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
     arrays = _load_arrays(path)
     other = {"counts": "predictions", "predictions": "counts"}[name]
     chosen = name if name in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if chosen is None or chosen == other:
         raise VotesError(f"Expected an array named {name}, got {', '.join(arrays) or 'none'}.")
     if "schema" not in arrays:
-        return arrays[chosen], None
+        return arrays[chosen], None, ""
     if other_schema := _validate.other_schema(arrays, SCHEMA):
         raise VotesError(f"Expected a file of schema {SCHEMA}, got {other_schema}.")
-    return arrays[chosen], _teachers(arrays) if name == "counts" else None
+    return arrays[chosen], _teachers(arrays) if name == "counts" else None, _voters(arrays)
 
 
 def _teachers(arrays: dict[str, NDArray[Any]]) -> int:
@@ -330,6 +341,13 @@ def _teachers(arrays: dict[str, NDArray[Any]]) -> int:
     if given.ndim or given.dtype.kind not in "iu" or given < 1:
         raise VotesError("Expected n_teachers as a whole number of at least 1, got something else.")
     return int(given)
+
+
+def _voters(arrays: dict[str, NDArray[Any]]) -> str:
+    given = arrays.get("voters", np.array(""))
+    if given.ndim or given.dtype.kind != "U":
+        raise VotesError("Expected voters as a word, got something else.")
+    return str(given)
 
 
 def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:

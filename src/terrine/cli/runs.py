@@ -247,7 +247,14 @@ def print_label(run: Run | RemoteRun) -> None:
     if shown["unasked"]:
         full = "key's quota" if shown.get("why_unasked") == "quota_exhausted" else "budget"
         print(f"{shown['unasked']:,} were never asked: the {full} was used up before.")
-    print(f"Guarantee: ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}.")
+    epsilon = f"ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}."
+    if shown.get("secure_noise", True):
+        print(f"Guarantee: {epsilon}")
+    else:
+        print(
+            "No guarantee: seeded noise was drawn from this ledger, which protects nobody. Do not publish the answers."
+        )
+        print(f"With secure noise it would have been {epsilon}")
 
 
 def print_student(run: Run | RemoteRun, facts: dict[str, Any]) -> None:

@@ -24,7 +24,8 @@ from terrine.votes import Votes
 
 Progress = Callable[[float], object]
 
-_QUERY = "terrine.query/2"  # the hash's domain: a change of it forgets every answer
+_QUERY = "terrine.query/3"  # the hash's domain: a change of it forgets every answer
+_BEFORE = "terrine.query/2"  # did not know who votes, nor for what; of requests that were begun under it
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,18 @@ class Labeller:
         self._ensemble = ensemble
         self._noise = as_noise(rng)
         self._at_once = _validate.integer("at_once", at_once, at_least=1)
-        self._text = f"{_QUERY} {canonical(mechanism_to_json(mechanism))} {len(ensemble.classes)}"
+        identity = getattr(ensemble, "identity", "")
+        if not isinstance(identity, str):
+            raise InputError(f"Expected the voters' identity to be text, got {type(identity).__name__}.")
+        asked = {
+            "mechanism": mechanism_to_json(mechanism),
+            "classes": list(map(str, ensemble.classes)),
+            "n_teachers": ensemble.n_teachers,
+            "voters": identity,
+        }
+        self._text = f"{_QUERY} {canonical(asked)}"
+        before = f"{_BEFORE} {canonical(mechanism_to_json(mechanism))} {len(ensemble.classes)}"
+        self._before = None if identity else before
         ledger.budget.price(mechanism, n_queries=1, n_answers=1)
         relation = getattr(ensemble, "relation", None)
         if relation is not None and ledger.budget.relation not in (ONE_TEACHER, relation):
@@ -93,14 +105,15 @@ class Labeller:
         quota: int | None = None,
         progress: Progress | None = None,
     ) -> Answers:
-        """Answer each row, once: a row that was ever answered under this mechanism has that answer at no cost.
+        """Answer each row, once: a row that these teachers ever answered so has that answer at no cost.
 
-        Rows are the same if their values are; for InteractiveGNMax the student's probabilities are part of the
-        question. The same request again gives the same answers, and asks what a crash or an empty budget left unasked.
+        So is: under this mechanism and these names of classes. Rows are the same if their values are; for
+        InteractiveGNMax the student's probabilities are part of the question. The same request again gives the same
+        answers, and asks what a crash or an empty budget left unasked.
 
         Args:
             X: (n_rows, ...) public rows of the teachers' shape.
-            request_id: the caller's name for this request; with other rows it is refused.
+            request_id: the caller's name for this request; with other rows, teachers or classes it is refused.
             student_proba: (n_rows, n_classes), for InteractiveGNMax only.
             account, quota: on whose behalf, and how many queries may ever be charged to it (QuotaError); None: any.
             progress: called with the share of the rows that are done.
@@ -111,14 +124,14 @@ class Labeller:
         """
         request = self._request(Question(X, request_id, student_proba, account, quota))
         known: dict[str, Kept] = {}
-        distinct = list(request.first)
-        for start in range(0, len(distinct), self._at_once):
-            request.wanted = distinct[start : start + self._at_once]
+        n = len(request.first)
+        for start in range(0, n, self._at_once):
+            request.wanted = list(request.first)[start : start + self._at_once]
             self._answer([request], known)
             if isinstance(request.stopped, TerrineError) and not isinstance(request.stopped, BudgetError):
                 raise request.stopped
             if progress is not None:
-                progress(min(start + self._at_once, len(distinct)) / len(distinct))
+                progress(min(start + self._at_once, n) / n)
         (given,) = self._given([request], known)
         if isinstance(given, TerrineError):
             raise given
@@ -153,18 +166,32 @@ class Labeller:
         if isinstance(self._ensemble, KeptVotes):
             self._ensemble.find(rows)
         proba = self._checked_proba(question.student_proba, len(rows))
-        queries = self._queries(rows, proba)
-        first: dict[str, int] = {}
-        for row, query in enumerate(queries):
-            first.setdefault(query, row)
+        queries = self._queries(rows, proba, self._text)
+        first = _first(queries)
         ask = Ask(
             request_id=question.request_id,
-            digest=hashlib.sha256("".join(queries).encode()).hexdigest(),
+            digest=_digest(queries),
             n_queries=len(first),
             account=question.account,
             quota=question.quota,
         )
         return _Request(ask.checked(), rows, proba, queries, first, list(first))
+
+    def _go_on(self, request: _Request, digest: str) -> bool:
+        """Whether a request was begun when queries were hashed without the voters; it then goes on as it was begun.
+
+        Voters that have an identity never do: another ensemble's answers are not theirs.
+        """
+        if self._before is None:
+            return False
+        queries = self._queries(request.rows, request.proba, self._before)
+        if _digest(queries) != digest:
+            return False
+        now = dict(zip(request.queries, queries, strict=True))
+        request.wanted = [now[query] for query in request.wanted]
+        request.queries, request.first = queries, _first(queries)
+        request.ask = replace(request.ask, digest=digest)
+        return True
 
     def _answer(self, requests: list[_Request], known: dict[str, Kept]) -> None:
         """Put what is new to the teachers, as much at a time as the budget has answers for, until it has none.
@@ -174,10 +201,16 @@ class Labeller:
         wanted = {query: None for request in requests for query in request.wanted}
         found, asked = self.ledger.recall_each(wanted, {request.name for request in requests})
         known |= found
+        begun: list[str] = []
         for request in requests:
             request.tied = request.name in asked
-            if asked.setdefault(request.name, request.ask.digest) != request.ask.digest:
+            digest = asked.setdefault(request.name, request.ask.digest)
+            if digest != request.ask.digest and self._go_on(request, digest):
+                begun += request.wanted
+            elif digest != request.ask.digest:
                 request.stopped = other_rows(request.name)
+        if begun:
+            known |= self.ledger.recall_each(begun, ())[0]
         cast: dict[str, NDArray[np.int64]] = {}  # votes by query: secret, and gone with this call
         while turns := _turns(requests, known):
             asks = [replace(request.ask, n_queries=len(queries)) for request, queries in turns]
@@ -282,13 +315,13 @@ class Labeller:
             raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
         return None if student_proba is None else validated_proba(student_proba, self._unanimous(n_rows))
 
-    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None) -> list[str]:
-        """A hash of mechanism, number of classes, row and, where a student is asked along, its rounded scores."""
+    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, text: str) -> list[str]:
+        """A hash of who is asked and how (``text``), row and, where a student is asked along, its rounded scores."""
         digests = row_digests(rows)
         if proba is not None:
             scores = to_lattice(self._ensemble.n_teachers * proba).astype("<i8")
             digests = [digest + score.tobytes() for digest, score in zip(digests, scores, strict=True)]
-        start = hashlib.sha256(self._text.encode()).digest()
+        start = hashlib.sha256(text.encode()).digest()
         return [hashlib.sha256(start + digest).hexdigest() for digest in digests]
 
     def __repr__(self) -> str:
@@ -311,6 +344,19 @@ class _Request:
     @property
     def name(self) -> str:
         return self.ask.request_id
+
+
+def _first(queries: list[str]) -> dict[str, int]:
+    """The first row that asks each query."""
+    first: dict[str, int] = {}
+    for row, query in enumerate(queries):
+        first.setdefault(query, row)
+    return first
+
+
+def _digest(queries: list[str]) -> str:
+    """Of what a request asks."""
+    return hashlib.sha256("".join(queries).encode()).hexdigest()
 
 
 _Turn = tuple[_Request, list[str]]

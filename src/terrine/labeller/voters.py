@@ -16,7 +16,12 @@ _LARGEST = 2**53  # a double holds it and every whole number below
 
 
 class Voters(Protocol):
-    """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public."""
+    """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public.
+
+    Two more attributes are read where there are any. ``relation``: between which neighbours they hold. ``identity``: a
+    public word that is theirs alone, as `TeacherEnsemble.identity`; answers are known by it. Without one they are known
+    by the names of the classes and the number of teachers only.
+    """
 
     @property
     def n_teachers(self) -> int: ...
@@ -47,6 +52,7 @@ class KeptVotes:
             raise InputError(f"Expected {votes.n_classes} classes, as were voted for, got {len(self.classes)}.")
         self.n_teachers = votes.n_teachers
         self.row_shape = rows.shape[1:]
+        self.identity = votes.voters
         self._votes = votes
         self._where: dict[bytes, int] = {}
         for row, digest in enumerate(row_digests(rows)):

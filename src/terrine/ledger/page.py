@@ -143,4 +143,6 @@ class Requests:
 
 
 def other_rows(request_id: str) -> RequestError:
-    return RequestError(f"Expected the rows that request {request_id!r} asked about before, got others.")
+    return RequestError(
+        f"Expected the rows that request {request_id!r} asked about before, got others, or other teachers or classes."
+    )

@@ -202,7 +202,7 @@ def print_ledger(found: dict[str, Any]) -> None:
     table.add_column()
     guarantee = found["guarantee"]
     table.add_row(
-        "ε, guaranteed",
+        "ε, guaranteed" if found["secure"] else "ε, had the noise been secure",
         f"[bold]{round_up(guarantee['epsilon'])}[/bold]",
         f"δ={guarantee['delta']:g}, for all answers that are ever given",
     )
@@ -217,7 +217,11 @@ def print_ledger(found: dict[str, Any]) -> None:
         if name:
             table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"questions, {spent['answers']:,} answers")
     if not found["secure"]:
-        table.add_row("[red]insecure[/red]", "", "[red]the noise was seeded: these answers are not private[/red]")
+        table.add_row(
+            "[red]insecure[/red]",
+            "",
+            "[red]seeded noise was drawn: these answers are not private, and nothing is guaranteed[/red]",
+        )
     Console().print(table)
     print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
 

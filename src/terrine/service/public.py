@@ -71,6 +71,8 @@ class PublicNumbers:
             )
         else:
             used = f"{share:.1%} of the budget is used by {found['queries']:,} questions"
+        if not found["secure"]:
+            return f"Seeded noise was drawn, for experiments: the answers are not private. {used}."
         return (
             f"Whatever is asked, all answers together have ε = {epsilon} at δ = {self.guarantee.delta:g}. {used}. "
             "When the budget is used up, only questions that were answered before get their answers."

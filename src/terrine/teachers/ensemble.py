@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.preflight import Preflight, sample
-from terrine.teachers.store import DATA, Store
+from terrine.teachers.store import DATA, IDENTITY, Store
 from terrine.votes import Ballots, Votes
 
 Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher | CentroidTeacher
@@ -117,20 +118,11 @@ def fit_teachers(
     if missing:
         preflight.check()
     work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id, preflight=preflight)
+    made_with = _made_with(data, partition, teacher, classes=names, row_shape=shape, seed=seed, first_id=first_id)
+    identity = _identity(partition, made_with)
     if kept is not None:
-        kept.open(
-            {
-                **teacher.settings(),
-                "n_teachers": partition.n_teachers,
-                "classes": names,
-                "row_shape": shape,
-                "chunk": teacher.chunk,
-                "seed": seed,
-                "first_id": first_id,
-                "relation": partition.relation,
-                DATA: _fingerprint(data, partition),
-            }
-        )
+        kept.open(made_with, identity=identity)
+        identity = str(kept.settings().get(IDENTITY, ""))
     already = len(chunks) - len(missing)
     results = (executor or Serial()).map(
         _teach,
@@ -146,6 +138,7 @@ def fit_teachers(
         n_teachers=partition.n_teachers,
         first_id=first_id,
         relation=partition.relation,
+        identity=identity,
         _store=kept,
         _models=None if kept is not None else {chunk: models for chunk, (models, _) in taught.items()},
         _failed=sum(failed for _, failed in taught.values()),
@@ -197,12 +190,19 @@ def poll_teachers(
     votes = _tally(predictions(), work)
     if tell_failed is not None:
         tell_failed(Sensitive(n_failed))
+    shape = like.shape[1:]
+    made_with = _made_with(data, partition, teacher, classes=names, row_shape=shape, seed=seed, first_id=first_id)
+    votes.voters = _identity(partition, made_with)
     return votes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TeacherEnsemble:
-    """Teachers that were trained, in memory or in a store. They vote, through a mechanism; they do not predict."""
+    """Teachers that were trained, in memory or in a store. They vote, through a mechanism; they do not predict.
+
+    ``identity`` is theirs alone: a hash, under the partition's secret, of all that decides what they are. It tells
+    nothing of the rows, so that a ledger may know answers by it; "" where the partition was made without a secret.
+    """
 
     teacher: Teacher
     classes: tuple[str, ...]
@@ -210,6 +210,7 @@ class TeacherEnsemble:
     n_teachers: int
     first_id: int
     relation: str
+    identity: str = ""
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
     _failed: int = 0  # of those in memory; a store knows its own
@@ -237,6 +238,7 @@ class TeacherEnsemble:
                 n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
                 first_id=_validate.integer("first_id", settings["first_id"], at_least=0),
                 relation=settings["relation"],
+                identity=str(settings.get(IDENTITY, "")),
                 _store=kept,
                 _models=None,
             )
@@ -269,7 +271,9 @@ class TeacherEnsemble:
                 are then asked faster, in a time that tells of their shares.
         """
         work, choices = self._choices(X, executor, progress, watched=watched)
-        return _tally(choices, work)
+        votes = _tally(choices, work)
+        votes.voters = self.identity
+        return votes
 
     def ballots(
         self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
@@ -278,7 +282,7 @@ class TeacherEnsemble:
         work, choices = self._choices(X, executor, progress, watched=False)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
-        rest = {"queries": queries_digest(work.queries), "relation": self.relation}
+        rest = {"queries": queries_digest(work.queries), "relation": self.relation, "voters": self.identity}
         return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
 
     def _choices(
@@ -327,6 +331,34 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
     if len(data.y) and int(data.y.max()) >= n_classes:
         raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
     return _Rows(data.X, data.y, partition.order, partition.offsets)
+
+
+def _made_with(
+    data: PrivateData | Shares,
+    partition: Partition,
+    teacher: Teacher,
+    *,
+    classes: tuple[str, ...],
+    row_shape: tuple[int, ...],
+    seed: int,
+    first_id: int,
+) -> dict[str, Any]:
+    """All that decides what the teachers are: what a store's manifest holds."""
+    return {
+        **teacher.settings(),
+        "n_teachers": partition.n_teachers,
+        "classes": classes,
+        "row_shape": row_shape,
+        "chunk": teacher.chunk,
+        "seed": seed,
+        "first_id": first_id,
+        "relation": partition.relation,
+        DATA: _fingerprint(data, partition),
+    }
+
+
+def _identity(partition: Partition, made_with: dict[str, Any]) -> str:
+    return partition.identify(json.dumps(made_with, sort_keys=True))
 
 
 def _fingerprint(data: PrivateData | Shares, partition: Partition) -> str:

@@ -18,6 +18,7 @@ from terrine.errors import StoreError
 
 SCHEMA = "terrine.teachers/1"
 DATA = "data"  # the setting that is a fingerprint of private rows: compared, never shown
+IDENTITY = "identity"  # who the teachers are: what a ledger's answers are known by
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,16 @@ class Store:
 
     folder: Path
 
-    def open(self, settings: dict[str, Any]) -> None:
+    def open(self, settings: dict[str, Any], *, identity: str = "") -> None:
         """Begin, or go on where a run with the same settings stopped.
 
         Args:
             settings: what decides what the teachers are: kind, recipe, seed, chunk, numbers, and `DATA`.
+            identity: kept with them; a store that was begun without one stays without.
         """
-        manifest = {"schema": SCHEMA, **settings}
+        manifest = {"schema": SCHEMA, **settings, **({IDENTITY: identity} if identity else {})}
         if self._manifest.exists():
-            self.expect(manifest)
+            self.expect({"schema": SCHEMA, **settings})
             for left in self.folder.glob(".*.tmp"):  # of a run that was killed
                 left.unlink(missing_ok=True)
             return

@@ -39,8 +39,8 @@ WIDTH = 8
 
 
 def neighbors(n_requests: int, seed: int) -> dict[str, Any]:
-    from sklearn.neighbors import RadiusNeighborsClassifier
     from scipy.stats import spearmanr
+    from sklearn.neighbors import RadiusNeighborsClassifier
 
     rng = np.random.default_rng(seed)
     rows, labels = rng.normal(size=(N_TEACHERS * 60, WIDTH)), rng.integers(3, size=N_TEACHERS * 60)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import stat
 import time
 
@@ -155,3 +157,71 @@ def test_the_demonstration(terrine, tmp_path, monkeypatch):
     for words in ("student", "without privacy", "answers given", "ε, publishable", "report.html"):
         assert words in out
     assert (tmp_path / "demo" / "report.html").is_file()
+
+
+CSV = """
+seed = 3
+[data]
+private = "private.csv"
+public = "public.csv"
+label = "kind"
+classes = ["a", "b"]
+[teachers]
+number = 10
+kind = "sklearn"
+estimator = "sklearn.{estimator}"
+executor = "serial"
+keep = {keep}
+partition = "balanced"
+[privacy]
+mechanism = "gnmax"
+sigma = 2
+queries = 20
+delta = 1e-5
+[student]
+kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
+"""
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, tmp_path, keep):
+    """The same words, exit code and files with a cell of 1e39 and without; --reveal tells how many teachers failed."""
+    rng = random.Random(0)
+    lines = [f"{rng.gauss(k % 2, 0.3)},{rng.gauss(0, 1)},{'ab'[k % 2]}" for k in range(200)]
+    (tmp_path / "public.csv").write_text("x,y\n" + "\n".join(line.rpartition(",")[0] for line in lines[:60]))
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep))
+    said, files = [], []
+    for place, cell in enumerate(("0.5", "1e39")):
+        (tmp_path / "private.csv").write_text("x,y,kind\n" + "\n".join([f"{cell},0.1,a", *lines]))
+        out = tmp_path / f"out{place}"
+        code, printed, error = terrine("run", "own.toml", "--out", out)
+        assert code == 0
+        said.append((error, re.sub(r"\d+ queries|out\d", "", printed).split("Student")[0]))
+        files.append(sorted(str(path.relative_to(out)) for path in out.rglob("*")))
+        revealed = json.loads(terrine("run", out, "--reveal", "--json")[1])
+        assert revealed["failed_teachers"] == place
+        assert revealed["secret"] == "secret: depends on private rows"
+        printed = terrine("vote", out, "--reveal")[1]
+        assert f"{place} of 10 teachers could not learn" in printed
+        assert "failed" not in terrine("run", out, "--json")[1]
+        if keep == "true":
+            assert f"{place} of 10 teachers could not learn" in terrine("teach", out, "--reveal")[1]
+        else:
+            assert stat.S_IMODE((out / "failed.json").stat().st_mode) == 0o600
+        page = (out / "report.html").read_text()
+        assert "could not learn" not in page
+        assert "min_units" in page
+    assert said[0] == said[1]
+    assert files[0] == files[1]
+
+
+def test_a_teacher_that_cannot_work_is_refused_before_a_private_row_is_dealt(terrine, tmp_path):
+    (tmp_path / "private.csv").write_text("x,kind\n" + "\n".join(f"{k},{'ab'[k % 2]}" for k in range(40)))
+    (tmp_path / "public.csv").write_text("x\n" + "\n".join(str(-k) for k in range(30)))
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="naive_bayes.MultinomialNB", keep="true"))
+    code, _, error = terrine("run", "own.toml", "--out", tmp_path / "out")
+    assert code == 2
+    assert "public rows it failed with ValueError: Negative values in data" in error
+    assert "Nothing was taught, written or spent" in error
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["config.toml"]

@@ -1,13 +1,12 @@
 """A run directory, from settings to a student: each stage writes whole files, and a rerun goes on where one stopped.
 
-The folder is its owner's (mode 0700): `partition.key`, `partition.npz`, `teachers/` and `votes.npz` are secret; what
-may be shown is `answers.npz`, `guarantee.json`, `student/` and `report.html`.
+The folder is its owner's (mode 0700): `partition.key`, `partition.npz`, `teachers/`, `failed.json` and `votes.npz` are
+secret; what may be shown is `answers.npz`, `guarantee.json`, `student/` and `report.html`.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -40,9 +39,10 @@ from terrine.learning import JsonObject, Learning, begin, read_json, save_answer
 from terrine.ledger import Ledger
 from terrine.mechanisms import Answers, Mechanism, Outcome
 from terrine.partition import ROW_REPLACED, Partition, new_key, partition
-from terrine.sensitive import Sensitive
+from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import Teacher, queries_digest
+from terrine.teachers.preflight import Preflight, sample
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ _AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no
 
 class _Bound(JsonObject):
     ledger: str
+
+
+class _Failed(JsonObject):
+    failed: int
 
 
 class Taught:
@@ -138,7 +142,12 @@ class Run(Learning):
         return mechanism_of(self.config.privacy)
 
     def teach(self, *, progress: Progress | None = None) -> Partition:
-        """Deal the rows to teachers and, if they are kept, train them; only what is missing."""
+        """Deal the rows to teachers and, if they are kept, train them; only what is missing.
+
+        A teacher that cannot learn from public rows with made-up labels is refused before a private row is dealt.
+        """
+        if not (self.folder / "partition.npz").is_file():
+            self._preflight().check()
         shares = self.partition()
         if self.config.teachers.keep:
             fit_teachers(
@@ -150,6 +159,7 @@ class Run(Learning):
                 first_id=self.config.teachers.first_id,
                 executor=executor_of(self.config.teachers),
                 store=self.folder / "teachers",
+                public=self._public_sample,
                 progress=progress,
             )
             X = self.task.public.X
@@ -223,7 +233,7 @@ class Run(Learning):
         rows = self._queries()
         executor = executor_of(self.config.teachers)
         if self.config.teachers.keep:
-            votes = self.ensemble().vote(rows, executor=executor, progress=progress)
+            votes = self.ensemble().vote(rows, executor=executor, progress=progress, watched=False)
         else:
             votes = poll_teachers(
                 self._private(),
@@ -235,9 +245,21 @@ class Run(Learning):
                 first_id=self.config.teachers.first_id,
                 executor=executor,
                 progress=progress,
+                tell_failed=self._keep_failed,
             )
         votes.save(path)
         return votes
+
+    def failed_teachers(self) -> Sensitive[int] | None:
+        """How many teachers could not learn from their share and vote for class 0; None before they were taught."""
+        if self.config.teachers.keep:
+            return self.ensemble().n_failed if (self.folder / "teachers").is_dir() else None
+        path = self.folder / "failed.json"
+        return Sensitive(int(read_json(path, "terrine vote", holds=_Failed)["failed"])) if path.is_file() else None
+
+    def _keep_failed(self, n: Sensitive[int]) -> None:
+        data = f'{{"failed": {n.reveal():10d}}}\n'.encode()  # to a file that is secret, of one size
+        write_atomically(self.folder / "failed.json", lambda file: file.write(data), mode=0o600)
 
     def ballots(self, *, progress: Progress | None = None) -> Ballots:
         """Each teacher's vote on the rows that are asked: this owner's part of a vote of several. Secret."""
@@ -365,8 +387,7 @@ class Run(Learning):
         from terrine.students import fit_student
 
         private = self.task.private
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a learner warns of depends on private rows here
+        with unheard():
             learner = fit_student(
                 self.student(),
                 private.X,
@@ -411,7 +432,30 @@ class Run(Learning):
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""
         data = self.task.private
-        return data if self.config.features is None else PrivateData(self._seen(data.X), data.y, unit=data.unit)
+        if self.config.features is None:
+            return data
+        with unheard():
+            seen = self._seen(data.X)
+            odd = ~np.isfinite(seen).all(axis=tuple(range(1, seen.ndim)))
+            seen[odd] = 0  # a function of the row, where an error would tell that there is one
+        return PrivateData(seen, data.y, unit=data.unit)
+
+    @cached_property
+    def _public_sample(self) -> PublicData:
+        """Some public rows as teachers see them, to try one on."""
+        X = sample(self.task.public.X)
+        return PublicData(X if self.config.features is None else self._seen(X))
+
+    def _preflight(self) -> Preflight:
+        public = self._public_sample.X
+        return Preflight(
+            teacher=self._teacher,
+            row_shape=public.shape[1:],
+            dtype=self.task.private.X.dtype if self.config.features is None else public.dtype,
+            n_classes=len(self.task.classes),
+            public=public,
+            keep=self.config.teachers.keep,
+        )
 
     def _queries(self) -> PublicData:
         """What teachers see of the public rows that are asked."""

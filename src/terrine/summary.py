@@ -73,6 +73,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
             "settings": dict(config.teachers.options) if isinstance(config, RunConfig) else {},
             "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
+            "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
         "mechanism": mechanism_to_json(answers.mechanism),
         "queries_at_most": shown["queries_at_most"],

@@ -1,11 +1,14 @@
-"""How long an answer takes says nothing about how the teachers agree."""
+"""How long an answer takes says nothing about how the teachers agree, and not on whom they fail."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
+from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy.stats import spearmanr
 from tests.service.tasks import Service, bearer
 
@@ -15,7 +18,7 @@ from terrine.partition import partition
 from terrine.service.app import Limits, make_app
 from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
-from terrine.teachers import SklearnTeacher, fit_teachers
+from terrine.teachers import SklearnTeacher, asking, fit_teachers
 
 SOAK = os.environ.get("TERRINE_SOAK") == "1"
 CALLS = 10_000 if SOAK else 150
@@ -75,3 +78,53 @@ def test_latency_and_consensus_are_uncorrelated(tmp_path, record_property):
     record_property("limit of detection", round(float(limit), 4))
     assert abs(by_consensus) < limit
     assert abs(by_outcome) < limit
+
+
+def experiment():
+    """experiments/timing.py, which does the same with full counts, on any checkout."""
+    path = Path(__file__).parents[2] / "experiments" / "timing.py"
+    spec = importlib.util.spec_from_file_location("timing", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def in_halves(monkeypatch):
+    """The service as it was: models that raise are asked again, in halves, and votes leave when they are done."""
+    from terrine.service import app
+
+    monkeypatch.setattr(asking, "is_listed", lambda estimator: False)
+    monkeypatch.setattr(asking, "ask_each", asking.ask_in_halves)
+    monkeypatch.setattr(app, "PacedVoters", lambda voters, **_: voters)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["control", "now"])
+def test_time_does_not_tell_how_many_teachers_fail(before, monkeypatch, record_property):
+    """Teachers that raise where a row has no neighbor in their share; requests that few or many of them fail on."""
+    if before:
+        in_halves(monkeypatch)
+    n = 16 if before else 1600 if SOAK else 60
+    found = experiment().neighbors(n, seed=1)
+    assert found["failing"][0] < 10
+    assert found["failing"][1] == 50
+    record_property("rank correlation of latency and failing teachers", found["spearman"])
+    if before:
+        assert found["spearman"] > 0.7
+    else:
+        assert abs(found["spearman"]) < max(0.1, found["by_chance"])
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["control", "now"])
+def test_time_does_not_tell_half_a_share(before, monkeypatch, record_property):
+    """Rows near the largest float32 overflow in one teacher, or not, by a coin: the time of a request is no guess."""
+    if before:
+        in_halves(monkeypatch)
+    n = 24 if before else 1000 if SOAK else 80
+    found = experiment().scaled(n, seed=1)
+    record_property("guesses right from the time of one request", found["right"])
+    if before:
+        assert found["right"] > 0.85
+    else:
+        assert found["right"] <= 0.5 + max(0.05, 1.65 / np.sqrt(found["guesses"]))  # 3.3 standard deviations

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
-Reveal = Annotated[bool, typer.Option("--reveal", help="Also show numbers that depend on the private votes.")]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Also show numbers that depend on private rows or votes.")]
 
 _EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 

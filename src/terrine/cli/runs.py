@@ -53,8 +53,24 @@ def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
     return RemoteRun(out) if source.is_dir() else RemoteRun.create(settings, out)
 
 
+def secret_of(run: Run) -> dict[str, Any]:
+    """What --reveal adds: how many teachers failed on their share, marked as what it is."""
+    found = run.failed_teachers()
+    if found is None:
+        return {}
+    return {"secret": "secret: depends on private rows", "failed_teachers": found.reveal()}  # asked for
+
+
+def print_secret(facts: dict[str, Any], n_teachers: int) -> None:
+    if "failed_teachers" in facts:
+        print(
+            f"{facts['failed_teachers']:,} of {n_teachers:,} teachers could not learn from their share and vote for "
+            "class 0 (secret: depends on private rows)."
+        )
+
+
 @app.command()
-def teach(source: Source, out: Out = None, as_json: Json = False) -> None:
+def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
     """Deal the private rows to teachers and train them; a rerun trains only what is missing."""
     run = open_run(source, out)
     with progress_bar("teaching", quiet=as_json) as progress:
@@ -66,6 +82,7 @@ def teach(source: Source, out: Out = None, as_json: Json = False) -> None:
         "kept": kept,
         "relation": shares.relation,
         "classes": len(run.task.classes),
+        **(secret_of(run) if reveal else {}),
     }
     if as_json:
         print_json(facts)
@@ -73,6 +90,7 @@ def teach(source: Source, out: Out = None, as_json: Json = False) -> None:
     done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
     print(f"{shares.n_teachers:,} teachers, {done}.")
     print(f"Neighbours: {shares.relation}.")
+    print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
 
 
@@ -116,7 +134,7 @@ def vote(
         from terrine.report.plots import consensus_histogram
 
         secret = run.consensus().reveal()  # asked for, and marked as what it is
-        facts |= {"secret": "secret: depends on private votes", **secret}
+        facts |= {**secret_of(run), "secret": "secret: depends on private votes", **secret}
         if plot is not None:
             consensus_histogram(secret["histogram"], plot)
     if as_json:
@@ -125,6 +143,7 @@ def vote(
     from terrine.report.tables import print_votes
 
     print_votes(facts)
+    print_secret(facts, votes.n_teachers)
 
 
 @app.command("tally")
@@ -193,6 +212,7 @@ def run_command(
     source: Source,
     out: Out = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it costs.")] = False,
+    reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
     """The whole of it: teach, vote, label, learn, report. Resumable: what is done is not done again."""
@@ -203,6 +223,8 @@ def run_command(
     from terrine.summary import write_run_report
 
     run = open_any(source, out)
+    if reveal and not isinstance(run, Run):
+        raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
     stages: list[tuple[str, Callable[..., object]]] = [("labelling", run.label), ("learning", run.learn)]
     if isinstance(run, Run):
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
@@ -211,11 +233,13 @@ def run_command(
             stage(progress=progress)
     path = write_run_report(run)
     shown, facts = run.guarantee(), run.student_facts() or {}
+    secret = secret_of(run) if reveal and isinstance(run, Run) else {}
     if as_json:
-        print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts})
+        print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts, **secret})
         return
     print_label(run)
     print_student(run, facts)
+    print_secret(secret, shown["n_teachers"])
     print(f"Report: {path}")
 
 

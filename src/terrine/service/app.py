@@ -316,7 +316,10 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
         second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
     ) -> schemas.Consistency:
-        return schemas.Consistency(**asdict(await run_in_threadpool(service.ledger.proof, first, second)))
+        try:
+            return schemas.Consistency(**asdict(await run_in_threadpool(service.ledger.proof, first, second)))
+        except InputError as error:
+            raise Refused(422, "bad_request", str(error)) from None
 
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:

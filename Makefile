@@ -33,6 +33,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/sensitivity.py
 	$(BIN)/python benchmarks/teachers.py
 	$(BIN)/python benchmarks/service.py
+	$(BIN)/python benchmarks/ledger.py
 
 soak: .venv/.installed # and benchmarks/results/soak.json
 	TERRINE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests

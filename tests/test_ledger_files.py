@@ -20,7 +20,7 @@ from tests.test_ledger import CONFIDENT, COUNT
 from terrine.budgets import CountBudget
 from terrine.errors import LedgerError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
+from terrine.ledger import Ask, Ledger
 from terrine.mechanisms import GNMax
 from terrine.votes import Votes
 
@@ -256,3 +256,26 @@ def test_a_service_over_a_replaced_ledger_answers_503_and_is_not_ready(tmp_path)
         assert http.get("/metrics").status_code == 503
         assert http.get("/healthz").status_code == 200
     assert sql(tmp_path / "ledger.sqlite", "SELECT count(*) FROM terrine_answers") == [(3,)]
+
+
+@pytest.mark.parametrize("n", [1, 3, 40, 150])
+def test_an_older_copy_under_a_log_that_holds_newer_entries_forgets_no_charge(folder, n):
+    """The newest entry has all totals: where it is still there nothing that was charged is lost; else it is refused."""
+    path, charged = folder / "ledger.sqlite", 0
+    budget = CountBudget(GNMax(sigma=40), n_queries=10**6, delta=1e-5)
+    with Ledger(path, budget=budget) as ledger:
+        ledger.reserve(GNMax(sigma=40), n_queries=1, request_id="a")
+        copy = back_up(folder)
+        for k in range(n):  # the log is emptied into the file now and then
+            charged += len(
+                ledger.reserve_each(GNMax(sigma=40), [Ask(request_id=f"{k} {j}", n_queries=1) for j in range(9)])
+            )
+        with path.open("r+b") as file:
+            file.write(copy.read_bytes())
+            file.truncate()
+        try:
+            ledger.reserve(GNMax(sigma=40), n_queries=1, request_id="b")
+            assert ledger.remaining()["queries"] == 10**6 - charged - 2
+        except LedgerError:
+            with pytest.raises(LedgerError):
+                ledger.reserve(GNMax(sigma=40), n_queries=1, request_id="c")

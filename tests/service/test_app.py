@@ -14,6 +14,7 @@ from tests.service.tasks import CLASSES, Service, TinyTeachers, bearer, label, r
 
 from terrine import Ledger
 from terrine.errors import OrderGridWarning
+from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.service.app import Limits
 
 
@@ -168,6 +169,29 @@ def test_the_budget_in_numbers_and_words(service, http):
     assert points[-1]["queries"] == 50
 
 
+def test_the_ledger_proves_that_it_goes_on_from_a_head(service, http):
+    def proof(first, second):
+        sent = {"first": first, "second": second}
+        return http.get("/v1/ledger/consistency", params=sent, headers=bearer(service.key))
+
+    before = http.get("/v1/budget", headers=bearer(service.key)).json()
+    for k in range(5):
+        label(http, rows_of(3, seed=k), f"{k}", key=service.key)
+    after = http.get("/v1/budget", headers=bearer(service.key)).json()
+    (first, old), (second, new) = (shown["head"].split(":") for shown in (before, after))
+    found = proof(first, second).json()
+    assert found["root"] == after["root"]
+    sizes = {"first": int(first), "second": int(second)}
+    assert is_consistent(**sizes, first_root=before["root"], root=after["root"], path=found["path"])
+    for digest, index, path in ((old, int(first), "first_path"), (new, int(second), "second_path")):
+        within = {"index": index - 1, "size": int(second), "root": after["root"]}
+        assert is_included(digest, **within, path=found[path])
+    assert proof(0, 0).json()["root"] == EMPTY
+    for wrong in ((second, first), (0, int(second) + 1), (-1, 1), ("x", 1), (1 << 62, 1 << 62), (None, 1)):
+        refused = proof(*wrong)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_request")
+
+
 def test_what_the_service_is(service, http):
     found = http.get("/v1/about", headers=bearer(service.key)).json()
     assert found["classes"] == list(CLASSES)
@@ -175,7 +199,17 @@ def test_what_the_service_is(service, http):
     assert found["mechanism"]["kind"] == "confident"
 
 
-@pytest.mark.parametrize("path", ["/v1/budget", "/v1/about", "/v1/history", "/v1/usage", "/v1/requests/a"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/budget",
+        "/v1/ledger/consistency?first=0&second=1",
+        "/v1/about",
+        "/v1/history",
+        "/v1/usage",
+        "/v1/requests/a",
+    ],
+)
 def test_no_key_or_a_wrong_one(refusing, path):
     service, http = refusing
     wrong = service.key[:-4] + ("AAAA" if not service.key.endswith("AAAA") else "BBBB")

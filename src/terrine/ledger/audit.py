@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ROOM = 1e-9  # relative: searches for bounds end in other last digits on other machines
 _STEP_BACK = timedelta(seconds=5)  # servers of an older version shared a ledger, each with its own clock
 _ACCOUNTS = 10_000  # whose totals are in memory
-_RECENT = 10_000  # entries that a start looks at
+_RECENT = 5_000  # entries, at least, that a start looks at
 _NONE = answers_digest([])
 
 

@@ -380,7 +380,7 @@ class Ledger:
             return reading.history(now, self._budget, buckets)
 
     def export(self) -> Iterator[str]:
-        """Everything but the requests' digests as lines of JSON, at one moment: the header, entries, answers."""
+        """Lines of JSON, at one moment: the header, every entry, every answer; enough to check the chain."""
         header = self._store.header() or {}
         with self._store.transaction(write=False) as now:
             yield from reading.export(now, header)

@@ -16,7 +16,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from terrine.budgets import mechanism_to_json
-from terrine.errors import TerrineError
+from terrine.errors import InputError, TerrineError
 from terrine.labeller import KeptVotes, Labeller, Voters
 from terrine.ledger import Ledger
 from terrine.mechanisms import Mechanism
@@ -222,7 +222,10 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
         second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
     ) -> schemas.Consistency:
-        return schemas.Consistency(**asdict(await service.read(service.ledger.proof, first, second)))
+        try:
+            return schemas.Consistency(**asdict(await service.read(service.ledger.proof, first, second)))
+        except InputError as error:
+            raise Refused(422, "bad_request", str(error)) from None
 
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:

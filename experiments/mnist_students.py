@@ -417,9 +417,9 @@ The noise is seeded so that the experiment can be repeated: these answers are no
 guarantee by itself ([what may be claimed](../math.md)); we print it because all votes are on public data. *Worst case*
 holds for any votes, with the numbers of questions and answers fixed beforehand; it may be published if no votes were
 looked at to choose the settings. *Chosen on votes*: threshold, noise and number of questions were chosen after looking
-at votes, or at labels of public images; with private votes such a choice would give something away. *By `terrine plan
---questions`*: the noise follows from ε, δ and the 30 questions alone. Features, teachers, the number of questions and
-students were chosen with the labels of the 9,000 public images.
+at votes, or at labels of public images; with private votes such a choice would give something away.
+*By `terrine plan --questions`*: the noise follows from ε, δ and the 30 questions alone. Features, teachers, the number
+of questions and students were chosen with the labels of the 9,000 public images.
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels
   (`FeatureStudent`). The 30 questions are the rows that represent the public set best.

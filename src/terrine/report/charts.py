@@ -1,4 +1,4 @@
-"""Drawings as inline SVG, in a wide and a narrow shape each: the page's CSS shows the one that fits and colours it.
+"""Drawings as inline SVG, in a wide and a narrow shape each: the page's CSS shows the one that fits and colors it.
 
 They take public numbers and words; every word is escaped here.
 """

@@ -104,7 +104,7 @@ def print_data_set(facts: dict[str, Any]) -> None:
         "classes",
         f"{facts['n_classes']}: {escape(', '.join(facts['classes'][:12]))}{'' if facts['n_classes'] <= 12 else ', …'}",
     )
-    table.add_row("licence", facts["licence"])
+    table.add_row("license", facts["licence"])
     for file in facts["files"]:
         table.add_row("file", escape(f"{file['path'] or file['file']}{'' if file['sha256_ok'] else ' (missing)'}"))
     Console().print(table)

@@ -20,6 +20,7 @@ RESULTS, BENCHMARKS = ROOT / "docs" / "results", ROOT / "benchmarks" / "results"
 BEHIND = {  # JSON that a page is written from, beside the results that it links to
     "concepts": [RESULTS / "cost_by_gap.json", RESULTS / "accounting.json"],
     "features": [BENCHMARKS / f"{name}.json" for name in ("features_gpu", "glyph_centroids", "glyph_nets")],
+    "ledger": [BENCHMARKS / "ledger.json"],
     "service": [BENCHMARKS / "service.json", BENCHMARKS / "soak.json"],
     "teachers": [BENCHMARKS / f"{name}.json" for name in ("teachers", "teachers_gpu", "soak")],
 }

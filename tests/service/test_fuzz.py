@@ -306,8 +306,8 @@ class Faults(logging.Handler):
             self.found.append(record.facts)
 
 
-def test_malformed_requests(tmp_path, record_property, monkeypatch):
-    """Bodies, headers, shapes and types, through the whole app."""
+def test_malformed_bodies(tmp_path, record_property, monkeypatch):
+    """Bodies, and headers around them, of all shapes and types, through the whole app."""
     service, rng = Service(tmp_path / "l.sqlite", queries=10_000_000, limits=Limits(pace=0, rate=1e9)), random.Random(5)
     log, faults = logging.getLogger("terrine.service"), Faults()
     monkeypatch.setattr(log, "handlers", [faults])
@@ -340,7 +340,7 @@ def test_malformed_requests(tmp_path, record_property, monkeypatch):
         assert ledger.verify() == []
     assert sum(count for status, count in statuses.items() if status >= 400) > 0.8 * CASES
     assert grown < 200 << 20
-    record_property("malformed requests", CASES)
+    record_property("malformed bodies", CASES)
     record_property("statuses", dict(sorted(statuses.items())))
     record_property("memory grew by MiB", round(grown / 2**20))
 

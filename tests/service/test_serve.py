@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from terrine import Labeller, Ledger, Run
 from terrine.cli.serving import serve
 from terrine.errors import ServiceError
 from terrine.learning import load_answers
+from terrine.service.watch import hold_metrics_folder, metrics_folder
 
 SETTINGS = """
 seed = 1
@@ -148,17 +150,21 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}
 
 
-def test_two_workers_on_postgresql(run_folder):
-    where = {"TERRINE_LEDGER": postgres.server().database()}
+def test_two_workers_on_postgresql(run_folder, tmp_path):
+    where = {"TERRINE_LEDGER": postgres.server().database(), "TMPDIR": str(tmp_path)}
     key = terrine("keys", "create", run_folder, "--name", "a", **where).stdout.strip()
     X = Run(run_folder).task.public.X
+    (tmp_path / "terrine-metrics-killed").mkdir()  # as a server that was killed leaves it: nobody holds its lock
+    (tmp_path / "terrine-metrics-killed" / "in-use").touch()
     with Serving(run_folder, "--workers", "2", **where) as server:
+        assert len(list(tmp_path.glob("terrine-metrics-*/in-use"))) == 1
         for k in range(8):
             sent = {"request_id": f"{k}", "rows": X[k * 5 : k * 5 + 5].tolist()}
             found = httpx.post(f"{server.url}/v1/labels", json=sent, headers=bearer(key), timeout=60)
             assert found.status_code == 200, found.text
         page = httpx.get(f"{server.url}/metrics").text
         budget = httpx.get(f"{server.url}/v1/budget", headers=bearer(key)).json()
+    assert list(tmp_path.glob("terrine-metrics-*")) == []
     assert budget["queries"] == 40
     assert 'terrine_requests_total{route="/v1/labels",status="200"} 8.0' in page  # of both workers
     verified = terrine("ledger", "verify", "--head", budget["head"], **where)
@@ -269,3 +275,23 @@ def test_keys_on_the_command_line(run_folder):
     assert [(one["name"], one["quota"], one["revoked"] is None) for one in found] == [("a", 5, False)]
     assert "a" in terrine("keys", "list", run_folder).stdout
     assert key["key"].split("_", 2)[2] not in terrine("keys", "list", run_folder, "--json").stdout
+
+
+def test_counters_that_a_running_server_uses_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    used = tmp_path / "terrine-metrics-used" / "in-use"
+    used.parent.mkdir()
+    with used.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with metrics_folder(), hold_metrics_folder():
+            assert len(list(tmp_path.glob("terrine-metrics-*/in-use"))) == 2
+        assert list(tmp_path.iterdir()) == [used.parent]
+    with metrics_folder():  # nobody holds it any more
+        assert not used.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+
+
+def test_in_flight_must_hold_a_body(run_folder):
+    done = terrine("serve", run_folder, "--in-flight", "40000000")
+    assert "--in-flight must be at least twice --body, 67108864" in done.stderr

@@ -308,6 +308,7 @@ def test_other_refusals(tmp_path):
         pieces = (b"x" * 512 for _ in range(100))
         streamed = http.post("/v1/labels", content=pieces, headers=bearer(key))  # no length is told
         assert error_of(streamed) == (413, "body_too_large")
+        assert streamed.headers["connection"] == "close"  # the rest of the body is in the way of a next request
         assert error_of(send_npy(http, npy(rows_of(11)), key)) == (422, "bad_rows")
         headers = {**bearer(key), "Content-Type": "text/plain"}
         assert error_of(http.post("/v1/labels", content=b"x", headers=headers)) == (415, "unknown_media_type")

@@ -57,6 +57,8 @@ class Labels:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await self.respond(request)
+        if not getattr(request.state, "is_read", False):  # the rest of its body is in the way of a next request
+            response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
     async def respond(self, request: Request) -> Response:
@@ -121,6 +123,7 @@ class Labels:
                     hold(len(piece))
                     pieces.append(piece)
                     if not message.get("more_body", False):
+                        request.state.is_read = True
                         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
                     in_step = started + limits.header + size / limits.least
                     patience.reschedule(min(started + limits.seconds, loop.time() + limits.header, in_step))

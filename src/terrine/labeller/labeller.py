@@ -166,7 +166,7 @@ class Labeller:
         if isinstance(self._ensemble, KeptVotes):
             self._ensemble.find(rows)
         proba = self._checked_proba(question.student_proba, len(rows))
-        queries = self._queries(rows, proba, self._text)
+        queries = self._queries(rows, proba)
         first = _first(queries)
         ask = Ask(
             request_id=question.request_id,
@@ -315,13 +315,13 @@ class Labeller:
             raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
         return None if student_proba is None else validated_proba(student_proba, self._unanimous(n_rows))
 
-    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, text: str) -> list[str]:
+    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, text: str = "") -> list[str]:
         """A hash of who is asked and how (``text``), row and, where a student is asked along, its rounded scores."""
         digests = row_digests(rows)
         if proba is not None:
             scores = to_lattice(self._ensemble.n_teachers * proba).astype("<i8")
             digests = [digest + score.tobytes() for digest, score in zip(digests, scores, strict=True)]
-        start = hashlib.sha256(text.encode()).digest()
+        start = hashlib.sha256((text or self._text).encode()).digest()
         return [hashlib.sha256(start + digest).hexdigest() for digest in digests]
 
     def __repr__(self) -> str:

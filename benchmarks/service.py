@@ -97,7 +97,7 @@ def make_key(where: str) -> None:
 
 def serve(where: str, port: int, pace: float) -> None:
     """`terrine serve` of a run whose teachers are these."""
-    import terrine.run
+    import terrine.runs.local
     from terrine import Ledger, Votes
     from terrine.cli import serving
 
@@ -124,7 +124,7 @@ def serve(where: str, port: int, pace: float) -> None:
         def ledger(self, where: Any) -> Ledger:
             return Ledger(where)
 
-    terrine.run.Run = Run  # type: ignore[assignment, misc]
+    terrine.runs.local.Run = Run  # type: ignore[assignment, misc]
     serving.serve(Path(tempfile.gettempdir()), ledger=where, port=port, rate=1e9, pace=pace)
 
 

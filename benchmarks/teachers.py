@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 from terrine.datasets import load
 from terrine.executors import Processes, Serial
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers import SklearnTeacher, fit_teachers, poll_teachers
 from terrine.teachers.recipes import adult_teacher, random_forest
 

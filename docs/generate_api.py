@@ -14,8 +14,8 @@ import numpy as np
 
 from terrine import CountBudget, GNMax, Ledger, Votes
 from terrine.service.app import make_app
-from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
+from terrine.service.parsing import RowFormat
 
 PAGE = Path(__file__).parent / "api.md"
 

@@ -42,7 +42,7 @@ from terrine.datasets import DataSet, load
 from terrine.executors import Serial
 from terrine.mechanisms import ABSTAIN
 from terrine.noise import SeededNoise
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.students import SupervisedStudent, fit_student
 from terrine.teachers import poll_teachers
 from terrine.teachers.recipes import adult_teacher

@@ -17,8 +17,8 @@ from provenance import record
 from scipy.stats import binomtest
 
 from terrine import GNMax, Votes, cost, synthetic_votes
-from terrine.accounting.sanitizer import Sanitizer
-from terrine.accounting.sensitivity import smooth_sensitivity
+from terrine.release.sanitize import Sanitizer
+from terrine.release.smooth import smooth_sensitivity
 
 VOTES = Path(os.environ.get("TERRINE_DATA", "../shared/data")) / "votes" / "mnist_250_teachers.npy"
 OUT = Path(__file__).parents[1] / "docs" / "results"

@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, Dataset
 from terrine.accounting.curves import round_up
 from terrine.datasets import DataSet, load
 from terrine.features.edges import edges
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers.recipes import adult_teacher
 
 DELTA = 1e-5

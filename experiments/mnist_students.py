@@ -33,12 +33,12 @@ from tables import RESULTS, markdown, percent, publishable, spread, up
 
 from terrine.accounting.costs import cost
 from terrine.accounting.curves import ORDERS, guarantee
-from terrine.accounting.release import publishable_guarantee
 from terrine.datasets import load
 from terrine.executors import Processes
 from terrine.features import FeatureRecipe, fit_features, representative_rows
 from terrine.mechanisms import ABSTAIN, ConfidentGNMax, GNMax, LNMax, Outcome, answer
 from terrine.noise import SeededNoise
+from terrine.release.tested import publishable_guarantee
 from terrine.students import GANStudent, MatchStudent, SupervisedStudent, VATStudent, fit_student
 from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.estimators import SklearnTeacher

@@ -28,9 +28,9 @@ from sklearn.naive_bayes import GaussianNB
 from votesets import BLUE, GREEN, GREY, ORANGE, OUT, RED, canvas, markdown, save, tidy
 
 from terrine import ConfidentGNMax, PrivateData, Votes, cost, guarantee, synthetic_votes, worst_case_cost
-from terrine.accounting.sensitivity import smooth_sensitivity
 from terrine.datasets.blobs import blobs
-from terrine.partition import partition
+from terrine.partitioning import partition
+from terrine.release.smooth import smooth_sensitivity
 from terrine.teachers import SklearnTeacher, TeacherEnsemble, fit_teachers
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"

@@ -33,10 +33,10 @@ from terrine import (
     worst_case_cost,
 )
 from terrine.accounting.curves import round_up
-from terrine.accounting.release import overhead, publishable_guarantee, tested_guarantee
-from terrine.accounting.sanitizer import delta_shares
-from terrine.accounting.sensitivity import expected_smooth_sensitivity, smooth_sensitivity
 from terrine.accounting.theorems import rdp_gnss
+from terrine.release.sanitize import delta_shares
+from terrine.release.smooth import expected_smooth_sensitivity, smooth_sensitivity
+from terrine.release.tested import overhead, publishable_guarantee, tested_guarantee
 
 VOTES = Path(os.environ.get("TERRINE_DATA", "../shared/data")) / "votes"
 OUT = Path(__file__).parents[1] / "docs" / "results"

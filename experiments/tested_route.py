@@ -23,9 +23,9 @@ from provenance import record
 
 from terrine import ConfidentGNMax, Outcome, Plan, Votes, plan, synthetic_votes
 from terrine.accounting.curves import round_up
-from terrine.accounting.release import tested_guarantee
-from terrine.accounting.routes import plan_tested
 from terrine.errors import InputError, PlanError
+from terrine.release.plan_tested import plan_tested
+from terrine.release.tested import tested_guarantee
 
 OUT = Path(__file__).parents[1] / "docs" / "results"
 TEACHERS = (250, 500, 1_000, 2_000, 5_000, 10_000)

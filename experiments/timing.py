@@ -103,7 +103,7 @@ def described(took: np.ndarray) -> dict[str, Any]:
 def teach(estimator: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
     """An ensemble whose teacher k has the k-th run of rows."""
     from terrine import PrivateData
-    from terrine.partition import ROW_REPLACED, Partition
+    from terrine.partitioning import ROW_REPLACED, Partition
     from terrine.teachers import SklearnTeacher, fit_teachers
 
     shares = Partition(
@@ -181,8 +181,8 @@ def service(taught: Any, where: Path, asked: np.ndarray) -> Iterator[tuple[str, 
 
     from terrine import ConfidentGNMax, CountBudget, Ledger
     from terrine.service.app import Limits, make_app
-    from terrine.service.bodies import RowFormat
     from terrine.service.keys import Keys
+    from terrine.service.parsing import RowFormat
 
     mechanism = ConfidentGNMax(threshold=30, sigma_check=10, sigma_vote=10)
     Ledger(where, budget=CountBudget(mechanism, n_queries=2 * asked.shape[0] * asked.shape[1], delta=1e-6)).close()

@@ -30,7 +30,7 @@ from terrine.budgets import (
 )
 from terrine.errors import BudgetError, InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
-from terrine.partition import UNIT_ANY
+from terrine.partitioning import UNIT_ANY
 
 PAPER = ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40)
 INTERACTIVE = InteractiveGNMax(threshold=100, sigma_check=150, sigma_vote=40, student_confidence=0.9)

@@ -23,7 +23,7 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax
 from terrine.noise import SeededNoise
-from terrine.partition import ROW_REPLACED
+from terrine.partitioning import ROW_REPLACED
 from terrine.votes import Votes
 
 CHECKED = ConfidentGNMax(threshold=15, sigma_check=8, sigma_vote=4)

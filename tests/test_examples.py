@@ -20,8 +20,8 @@ from tests.conftest import need
 
 from terrine import ConfidentGNMax, GNMax, publishable_guarantee
 from terrine.cli import main
-from terrine.config import read_settings
 from terrine.datasets import svhn
+from terrine.runs.config import read_settings
 
 EXAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "examples").glob("*.toml"))}
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data")).resolve()

@@ -15,7 +15,7 @@ import pytest
 
 from terrine import Ledger, Votes
 from terrine.datasets import load
-from terrine.run import Run
+from terrine.runs.local import Run
 from terrine.service.keys import Keys
 from terrine.students import load_student
 from terrine.votes import Ballots

@@ -24,8 +24,8 @@ from terrine.labeller import KeptVotes, Labeller, Question
 from terrine.ledger import Ledger
 from terrine.mechanisms import GNMax, InteractiveGNMax
 from terrine.noise import SeededNoise
-from terrine.partition import Partition, new_key, partition, write_shares
-from terrine.run import REQUEST, Run
+from terrine.partitioning import Partition, new_key, partition, write_shares
+from terrine.runs.local import REQUEST, Run
 from terrine.teachers import CentroidTeacher, SklearnTeacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.votes import Ballots, Votes, tally
 

@@ -19,8 +19,8 @@ PACKAGE = Path(terrine.__file__).parent
 GROUND = {"errors", "_validate", "_files", "_blocks", "sensitive"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
-TAUGHT = {"datasets", "partition", "executors", "features", "teachers"}
-CHARGED = ANSWERS | TAUGHT | {"accounting", "budgets", "ledger", "labeller"}
+TAUGHT = {"datasets", "partitioning", "executors", "features", "teachers"}
+CHARGED = ANSWERS | TAUGHT | {"accounting", "release", "budgets", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "_validate": {"errors"},
@@ -31,42 +31,24 @@ ARROWS: dict[str, set[str]] = {
     "votes": GROUND,
     "mechanisms": GROUND | {"votes", "noise"},
     "accounting": ANSWERS,
+    "release": ANSWERS | {"accounting"},
     "datasets": GROUND | {"votes"},
-    "partition": GROUND | {"datasets"},
+    "partitioning": GROUND | {"datasets"},
     "executors": GROUND,
     "features": GROUND | {"datasets"},
-    "teachers": DATA | {"partition", "executors"},
-    "budgets": GROUND | {"mechanisms", "accounting"},
+    "teachers": DATA | {"partitioning", "executors"},
+    "budgets": GROUND | {"mechanisms", "accounting", "release"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
-    "students": GROUND | {"datasets", "executors", "features", "mechanisms", "accounting", "budgets", "labeller"},
-    "report": GROUND | {"mechanisms", "accounting"},
-    "analysis": ANSWERS | {"accounting", "report"},
+    "students": GROUND | {"datasets", "executors", "features", "mechanisms"},
+    "report": GROUND | {"mechanisms", "accounting", "release"},
+    "analysis": ANSWERS | {"accounting", "release", "report"},
     "estimator": CHARGED | {"students"},
-    "config": GROUND,
-    "build": CHARGED | {"config", "features", "students"},
-    "learning": CHARGED | {"config", "build", "students"},
-    "run": CHARGED | {"config", "build", "learning", "features", "students"},
-    "demo": {"config", "run", "features", "sensitive"},
     "service": CHARGED,
-    "remote": CHARGED | {"config", "build", "learning", "service"},
-    "summary": CHARGED | {"config", "build", "learning", "run", "remote", "report"},
-    "cli": CHARGED
-    | {
-        "students",
-        "report",
-        "analysis",
-        "estimator",
-        "config",
-        "demo",
-        "run",
-        "remote",
-        "summary",
-        "service",
-        "__init__",
-    },
+    "runs": CHARGED | {"students", "report", "service"},
+    "cli": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "analysis", "estimator", "run", "service"},
+    "__init__": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service"},
 }
 LINES = 500
 
@@ -165,7 +147,7 @@ WAYS_TO_IMPORT = [
         ("accounting/bad.py", "from terrine import Votes", "(accounting) imports __init__"),
         ("mechanisms.py", "from .accounting.costs import cost", "(mechanisms) imports accounting"),
         ("votes.py", "import terrine", "(votes) imports __init__"),
-        ("run.py", "from terrine.cli import app", "(run) imports cli"),
+        ("estimator.py", "from terrine.cli import app", "(estimator) imports cli"),
         ("helpers.py", "", "is in no room"),
         ("utils/thing.py", "", "is in no room"),
         ("votes.py", "x = 1\n" * 501, "has 501 lines"),

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from terrine.accounting.curves import round_up
-from terrine.build import planned
-from terrine.demo import DEMO
-from terrine.run import budget_of
+from terrine.runs.demo import DEMO
+from terrine.runs.factories import budget_of, planned
 
 ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "docs" / "results", ROOT / "benchmarks" / "results"

@@ -20,7 +20,7 @@ from terrine.datasets.readers import read_private
 from terrine.errors import InputError
 from terrine.estimator import PATEClassifier
 from terrine.mechanisms import GNMax
-from terrine.partition import partition
+from terrine.partitioning import partition
 
 KEY = bytes(range(32))
 N = 400

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from terrine.accounting.costs import cost, expected_answered, expected_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
 from terrine.accounting.planning import Plan, least_noise, plan
-from terrine.accounting.release import publishable_guarantee, sanitize, tested_guarantee
-from terrine.accounting.sensitivity import smooth_sensitivity
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import TerrineError
 from terrine.mechanisms import (
@@ -23,6 +21,8 @@ from terrine.mechanisms import (
     answer,
 )
 from terrine.noise import SecureNoise, SeededNoise
+from terrine.release.smooth import smooth_sensitivity
+from terrine.release.tested import publishable_guarantee, sanitize, tested_guarantee
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tally
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from terrine.estimator import PATEClassifier
     from terrine.labeller import Labeller
     from terrine.ledger import Ledger
-    from terrine.run import Run
+    from terrine.runs.local import Run
     from terrine.students import fit_student
     from terrine.teachers import TeacherEnsemble, fit_teachers
 
@@ -47,7 +47,7 @@ _LATER = {
     "PATEClassifier": "estimator",
     "PrivateData": "datasets.data",
     "PublicData": "datasets.data",
-    "Run": "run",
+    "Run": "runs.local",
     "TeacherEnsemble": "teachers",
     "fit_student": "students",
     "fit_teachers": "teachers",

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound, Progress, expected_answered, running_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Conversion, RdpCurve, guarantee
-from terrine.accounting.release import ConditionalGuarantee, publishable_guarantee
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
+from terrine.release.tested import ConditionalGuarantee, publishable_guarantee
 from terrine.report.plots import epsilon_by_query
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from terrine import _validate
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ONE_TEACHER, ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
-from terrine.accounting.release import publishable_guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.release.tested import publishable_guarantee
 
 SCHEMA = "terrine.budget/1"
 UNIT_BITS = 50  # a filter counts in 2^-50 nats: a float becomes a whole number of them exactly, or is rounded up

@@ -32,7 +32,7 @@ from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism
-from terrine.partition import new_key, partition
+from terrine.partitioning import new_key, partition
 from terrine.students import SupervisedStudent, fit_student
 from terrine.teachers import SklearnTeacher, poll_teachers
 

@@ -21,8 +21,8 @@ from terrine import ConfidentGNMax, CountBudget, Ledger, Votes
 from terrine.noise import SeededNoise
 from terrine.service import wire
 from terrine.service.app import Limits, make_app
-from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
+from terrine.service.parsing import RowFormat
 
 CLASSES = ("cat", "dog", "cow", "emu")
 N_TEACHERS = 100

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from terrine.errors import InputError
-from terrine.service import bodies
-from terrine.service.bodies import RowFormat, read_json, read_npy
+from terrine.service import parsing as bodies
+from terrine.service.parsing import RowFormat, read_json, read_npy
 
 SIZE = 1 << 20
 WIDE = RowFormat(shape=(1000,), dtype="float64")

@@ -15,7 +15,7 @@ from tests.service.tasks import Service, bearer, free_port, label, rows_of
 
 from terrine import FilterBudget, Ledger
 from terrine.accounting.curves import ONE_TEACHER
-from terrine.partition import RELATIONS
+from terrine.partitioning import RELATIONS
 from terrine.service.app import Limits
 
 MARK_UP = "<img src=x onerror=\"document.title='got in'\"><b>bold</b>"

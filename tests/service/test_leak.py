@@ -26,7 +26,7 @@ from tests.service.test_leak import Planted
 from terrine.service.app import make_app, Limits
 from terrine.service.keys import Keys
 from terrine.service import wire
-from terrine.service.watch import JsonLines
+from terrine.service.middleware import JsonLines
 from terrine import Ledger
 from tests.service.tasks import FORMAT
 from tests.service.test_leak import LEAKY

@@ -11,7 +11,7 @@ from tests.service.tasks import FORMAT, MECHANISM, Service, TinyTeachers, budget
 
 from terrine import Ledger, PrivateData
 from terrine.labeller import KeptVotes, Labeller
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.service import pacing
 from terrine.service.app import Limits
 from terrine.service.pacing import PacedVoters

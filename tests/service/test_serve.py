@@ -23,8 +23,8 @@ from tests.service.tasks import bearer, free_port, wait_until
 from terrine import Labeller, Ledger, Run
 from terrine.cli.serving import serve
 from terrine.errors import ServiceError
-from terrine.learning import load_answers
-from terrine.service.watch import hold_metrics_folder, metrics_folder
+from terrine.runs.base import load_answers
+from terrine.service.middleware import hold_metrics_folder, metrics_folder
 
 SETTINGS = """
 seed = 1

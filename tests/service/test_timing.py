@@ -14,10 +14,10 @@ from tests.service.tasks import Service, bearer
 
 from terrine import ConfidentGNMax, CountBudget, Ledger, PrivateData
 from terrine.datasets import load
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.service.app import Limits, make_app
-from terrine.service.bodies import RowFormat
 from terrine.service.keys import Keys
+from terrine.service.parsing import RowFormat
 from terrine.teachers import SklearnTeacher, asking, fit_teachers
 
 SOAK = os.environ.get("TERRINE_SOAK") == "1"

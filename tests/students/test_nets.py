@@ -10,7 +10,7 @@ import torch
 from tests.students.tasks import NETS, QUARTERS, few, quarters
 
 from terrine.students import Distortion, MatchStudent, VATStudent, fit_student, nets
-from terrine.students.doubt import _dealt, kept_of
+from terrine.students.label_filter import _dealt, kept_of
 from terrine.students.nets import _of_size
 
 NONE = Distortion(rotate=0, zoom=0, shear=0, shift=0, erase=0, jitter=0)

@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from terrine.datasets import PrivateData
-from terrine.partition import Partition, partition
+from terrine.partitioning import Partition, partition
 from terrine.teachers import (
     CentroidTeacher,
     ConvRecipe,

@@ -11,7 +11,7 @@ from tests.conftest import need
 
 from terrine.datasets import load
 from terrine.executors import Processes
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers import poll_teachers
 from terrine.teachers.recipes import adult_teacher
 

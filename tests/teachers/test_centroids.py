@@ -10,7 +10,7 @@ from tests.teachers.tasks import CENTROIDS, KEY
 
 from terrine.datasets import PrivateData
 from terrine.errors import InputError, StoreError
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers import CentroidTeacher, poll_teachers
 
 N_CLASSES, WIDTH = 10, 24

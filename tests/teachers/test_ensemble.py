@@ -23,8 +23,16 @@ from tests.teachers.tasks import CLASSES, FOREST, KEY, LINEAR, NETS, TEACHERS, i
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, SecretError, TeachersError, TerrineError
 from terrine.executors import Processes, Serial
-from terrine.partition import Partition, partition, write_shares
-from terrine.teachers import ModuleTeacher, SklearnTeacher, TeacherEnsemble, ensemble, fit_teachers, poll_teachers
+from terrine.partitioning import Partition, partition, write_shares
+from terrine.teachers import (
+    ModuleTeacher,
+    SklearnTeacher,
+    TeacherEnsemble,
+    ensemble,
+    fit_teachers,
+    poll_teachers,
+    workers,
+)
 from terrine.votes import tally
 
 DATA = task()
@@ -176,7 +184,7 @@ def test_an_ensemble_votes_and_does_not_predict_print_or_travel():
 
 def test_private_rows_are_not_printed_with_the_work():
     rows = ensemble._rows_of(DATA, shares_of(DATA), 4)
-    work = ensemble._Work(LINEAR, rows, 4, 0, None, X)
+    work = workers.Work(LINEAR, rows, 4, 0, None, X)
     assert "array" not in repr(rows) + repr(work)
 
 

@@ -28,7 +28,7 @@ from tests.teachers.tasks import CLASSES, KEY, TEACHERS, images, prints, shares_
 from terrine.datasets import PrivateData
 from terrine.errors import InputError, StoreError
 from terrine.executors import Processes, Serial
-from terrine.partition import partition, write_shares
+from terrine.partitioning import partition, write_shares
 from terrine.sensitive import Sensitive
 from terrine.teachers import ModuleRecipe, ModuleTeacher, SklearnTeacher, TeacherEnsemble, fit_teachers, poll_teachers
 
@@ -257,7 +257,7 @@ PROGRAM = """
     from sklearn.preprocessing import StandardScaler
     from terrine.datasets import PrivateData
     from terrine.executors import Processes, Serial
-    from terrine.partition import partition, write_shares
+    from terrine.partitioning import partition, write_shares
     from terrine.teachers import CentroidTeacher, SklearnTeacher, fit_teachers
 
     if __name__ == "__main__":

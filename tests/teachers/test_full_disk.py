@@ -20,7 +20,7 @@ PROGRAM = """
     from terrine.datasets import PrivateData
     from terrine.errors import StoreError
     from terrine.executors import Processes, Serial
-    from terrine.partition import partition, write_shares
+    from terrine.partitioning import partition, write_shares
     from terrine.teachers import SklearnTeacher, TeacherEnsemble, fit_teachers
     from terrine.teachers.store import Store
 

@@ -10,7 +10,7 @@ from tests.teachers.tasks import CLASSES, KEY, TEACHERS, prints, shares_of, task
 
 from terrine.datasets import PrivateData
 from terrine.executors import Processes, Serial
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers import fit_teachers
 
 DATA = task()

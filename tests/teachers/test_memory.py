@@ -23,7 +23,7 @@ PROGRAM = """
     from sklearn.tree import DecisionTreeClassifier
     from terrine.datasets import PrivateData
     from terrine.executors import Processes
-    from terrine.partition import partition, write_shares
+    from terrine.partitioning import partition, write_shares
     from terrine.teachers import SklearnTeacher, fit_teachers
 
     def peak():

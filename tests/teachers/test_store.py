@@ -19,7 +19,7 @@ from terrine import _files
 from terrine.datasets import PrivateData
 from terrine.errors import StoreError
 from terrine.executors import Processes
-from terrine.partition import partition
+from terrine.partitioning import partition
 from terrine.teachers import SklearnTeacher, TeacherEnsemble, fit_teachers
 
 DATA = task()

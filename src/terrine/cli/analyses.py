@@ -16,13 +16,13 @@ from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import ORDERS, Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
-from terrine.accounting.release import publishable_guarantee, tested_guarantee
-from terrine.accounting.routes import plan_tested
 from terrine.analysis import analyze_votes
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.release.plan_tested import plan_tested
+from terrine.release.tested import publishable_guarantee, tested_guarantee
 from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 

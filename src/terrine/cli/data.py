@@ -44,9 +44,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """PATE in miniature: 500 teachers on built-in images, private answers, a student, a report. Nothing to download."""
-    from terrine.demo import COMPARED, DEMO, without_privacy
-    from terrine.run import Run
-    from terrine.summary import write_run_report
+    from terrine.runs.demo import COMPARED, DEMO, without_privacy
+    from terrine.runs.facts import write_run_report
+    from terrine.runs.local import Run
 
     run = Run.create(DEMO, out)
     if not as_json:

@@ -12,8 +12,8 @@ from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.errors import InputError
 
 if TYPE_CHECKING:
-    from terrine.remote import RemoteRun
-    from terrine.run import Run
+    from terrine.runs.local import Run
+    from terrine.runs.remote import RemoteRun
 
 Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a run's settings (.toml).")]
 Out = Annotated[
@@ -23,7 +23,7 @@ Out = Annotated[
 
 def open_run(source: Path, out: Path | None) -> Run:
     """The run of a directory; or of settings, begun where it is new."""
-    from terrine.run import Run
+    from terrine.runs.local import Run
 
     found = open_any(source, out)
     if not isinstance(found, Run):
@@ -33,8 +33,8 @@ def open_run(source: Path, out: Path | None) -> Run:
 
 def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
     """A run of one's own teachers, or one that asks a label service."""
-    from terrine.config import RunConfig, read_settings
-    from terrine.run import Run
+    from terrine.runs.config import RunConfig, read_settings
+    from terrine.runs.local import Run
 
     if source.is_dir():
         if out is not None:
@@ -48,7 +48,7 @@ def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
         out = out or Path(source.stem)
     if isinstance(settings, RunConfig):
         return Run(out) if source.is_dir() else Run.create(settings, out)
-    from terrine.remote import RemoteRun
+    from terrine.runs.remote import RemoteRun
 
     return RemoteRun(out) if source.is_dir() else RemoteRun.create(settings, out)
 
@@ -196,7 +196,7 @@ def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
 @app.command()
 def report(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
     """Write the run's page, report.html; with --reveal the owner's own, report.secret.html."""
-    from terrine.summary import public_facts, write_run_report
+    from terrine.runs.facts import public_facts, write_run_report
 
     run = open_any(source, out)
     with progress_bar("report", quiet=as_json or not reveal) as progress:
@@ -219,8 +219,8 @@ def run_command(
     if dry_run:
         describe(source, as_json=as_json)
         return
-    from terrine.run import Run
-    from terrine.summary import write_run_report
+    from terrine.runs.facts import write_run_report
+    from terrine.runs.local import Run
 
     run = open_any(source, out)
     if reveal and not isinstance(run, Run):
@@ -245,8 +245,8 @@ def run_command(
 
 def describe(source: Path, *, as_json: bool) -> None:
     """A run's plan and its worst-case cost; nothing is written."""
-    from terrine.config import RunConfig, read_settings
-    from terrine.run import dry_run
+    from terrine.runs.config import RunConfig, read_settings
+    from terrine.runs.dry_run import dry_run
 
     path = source / "config.toml" if source.is_dir() else source
     if path.is_file() and not isinstance(read_settings(path), RunConfig):

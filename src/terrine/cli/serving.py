@@ -107,14 +107,14 @@ def serve(
     config: dict[str, Any] = {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"lines": {"()": "terrine.service.watch.JsonLines"}},
+        "formatters": {"lines": {"()": "terrine.service.middleware.JsonLines"}},
         "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "lines"}},
         "loggers": {
             "uvicorn": {"handlers": ["lines"], "level": "INFO", "propagate": False},
             "terrine.service": {"handlers": ["lines"], "level": "INFO", "propagate": False},
         },
     }
-    from terrine.service.watch import metrics_folder
+    from terrine.service.middleware import metrics_folder
     from terrine.service.wire import settings
 
     served_app = "terrine.cli.serving:app_of_run"
@@ -150,10 +150,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 def app_of_run() -> FastAPI:
     """What each server process serves: named in its environment by `serve`."""
-    from terrine.run import Run
+    from terrine.runs.local import Run
     from terrine.service.app import Limits, make_app
-    from terrine.service.bodies import RowFormat
     from terrine.service.keys import Keys
+    from terrine.service.parsing import RowFormat
 
     served = json.loads(os.environ[_SERVED])
     run = Run(served["folder"])
@@ -171,7 +171,7 @@ def place_of(run: Any, ledger: str | None) -> str | Path:
 
 def checked(folder: Path, where: str | None) -> Ledger:
     """The run's ledger, after a look at its newest entries and at every teacher; `terrine ledger verify` reads all."""
-    from terrine.run import Run
+    from terrine.runs.local import Run
 
     run = Run(folder)
     run.ensemble()  # every file is verified
@@ -182,7 +182,7 @@ def checked(folder: Path, where: str | None) -> Ledger:
 
 
 def _keys(folder: Path, where: str | None) -> Keys:
-    from terrine.run import Run
+    from terrine.runs.local import Run
     from terrine.service.keys import Keys
 
     run = Run(folder)

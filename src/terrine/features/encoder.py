@@ -17,7 +17,7 @@ from terrine._blocks import blocks
 from terrine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from terrine.features.learn import FeatureRecipe
+    from terrine.features.features import FeatureRecipe
 
 _HEAD = 128  # width of the projection that is contrasted, and left out afterwards
 _COARSE = 7  # points on a side of the elastic grid

@@ -17,7 +17,7 @@ from terrine.datasets.data import PublicData
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, TeachersError, TerrineError
 from terrine.labeller.voters import KeptVotes, Voters, public_rows, row_digests
 from terrine.ledger import Ask, Kept, Ledger, Reservation
-from terrine.ledger.page import other_rows
+from terrine.ledger.chain import other_rows
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome, answer, validated_proba
 from terrine.noise import Noise, SeededNoise, as_noise, to_lattice
 from terrine.votes import Votes

@@ -36,7 +36,9 @@ from terrine.errors import (
     RequestError,
     TerrineError,
 )
-from terrine.ledger import audit, reading
+from terrine.ledger import audit
+from terrine.ledger import views as reading
+from terrine.ledger.chain import Page, Requests, other_rows
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
     LEDGER_SCHEMA,
@@ -52,7 +54,6 @@ from terrine.ledger.entries import (
     checked_request_id,
     header_digest,
 )
-from terrine.ledger.page import Page, Requests, other_rows
 from terrine.mechanisms import Mechanism, Outcome
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from terrine.ledger import merkle
 from terrine.ledger.derived import Counts
 from terrine.ledger.entries import Entry, Head, Kept, is_digest
 from terrine.ledger.files import Replaced
-from terrine.ledger.statements import statements
+from terrine.ledger.sql import statements
 from terrine.ledger.tables import ENTRIES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from terrine.ledger import guards
-from terrine.ledger.page import Page
+from terrine.ledger.chain import Page
 from terrine.ledger.tables import ANSWERS, KEYS, METADATA, REVOKED, TREE
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
-from terrine.accounting.routes import TestedPlan
+from terrine.release.plan_tested import TestedPlan
 
 
 def print_analysis(result: dict[str, Any]) -> None:

@@ -22,16 +22,16 @@ from terrine.ledger import Ledger
 from terrine.mechanisms import Mechanism
 from terrine.noise import Noise
 from terrine.service import schemas
-from terrine.service.bodies import RowFormat
+from terrine.service.batching import Desk
+from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
-from terrine.service.desk import Desk
 from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
 from terrine.service.labels import Labels
 from terrine.service.limits import Limits, Refused
+from terrine.service.middleware import Metrics, Watch, hold_metrics_folder
 from terrine.service.pacing import PacedVoters
-from terrine.service.public import PublicNumbers
-from terrine.service.watch import Metrics, Watch, hold_metrics_folder
+from terrine.service.parsing import RowFormat
 from terrine.service.wire import GATE, Gate
 
 __all__ = ["Limits", "make_app"]

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError, TeachersError, TerrineError
-from terrine.service.bodies import BodyError
-from terrine.service.desk import Busy
+from terrine.service.batching import Busy
 from terrine.service.limits import Refused
+from terrine.service.parsing import BodyError
 
 
 def kind(error: TerrineError) -> tuple[int, str, dict[str, str] | None]:

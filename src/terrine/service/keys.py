@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from terrine import _validate
 from terrine.errors import InputError, LedgerError
+from terrine.ledger.chain import Page
 from terrine.ledger.entries import KEY, REVOKE, row_digest
-from terrine.ledger.page import Page
 from terrine.ledger.store import Store
 from terrine.ledger.tables import KEYS, REVOKED
 

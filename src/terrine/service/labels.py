@@ -16,14 +16,14 @@ from terrine.errors import BudgetError, InputError, QuotaError, TerrineError
 from terrine.labeller import Question
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
-from terrine.service.bodies import NPY, SMALL, Asked, BodyError, RowFormat, read_json, read_npy
+from terrine.service.batching import Desk
 from terrine.service.callers import Callers
-from terrine.service.desk import Desk
 from terrine.service.failures import refusal
 from terrine.service.keys import Key
 from terrine.service.limits import BytesInFlight, Limits, Refused
+from terrine.service.middleware import Metrics
+from terrine.service.parsing import NPY, SMALL, Asked, BodyError, RowFormat, read_json, read_npy
 from terrine.service.schemas import OUTCOMES, REQUEST_ID_LENGTH, WhyUnasked
-from terrine.service.watch import Metrics
 
 
 class Labels:

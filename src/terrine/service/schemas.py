@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from terrine.mechanisms import Outcome
-from terrine.service.bodies import NPY
+from terrine.service.parsing import NPY
 
 OutcomeName = Literal["answered", "withheld", "reinforced", "unasked"]
 WhyUnasked = Literal["budget_exhausted", "quota_exhausted"]

@@ -1,12 +1,12 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
-from terrine.students.common import MissingClassWarning
+from terrine.students.api import FittedStudent, Student, fit_student, load_student
 from terrine.students.consistency import MatchStudent, VATStudent
-from terrine.students.fitted import FittedNet
-from terrine.students.fitting import FittedStudent, Student, fit_student, load_student
+from terrine.students.features import FeatureStudent, FittedOnFeatures
 from terrine.students.gan import GANStudent
+from terrine.students.lessons import MissingClassWarning
 from terrine.students.nets import Distortion
-from terrine.students.on_features import FeatureStudent, FittedOnFeatures
+from terrine.students.neural import FittedNet
 from terrine.students.supervised import FittedEstimator, SupervisedStudent
 
 __all__ = [

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine.errors import InputError, MissingDependencyError, StoreError
 from terrine.mechanisms import ABSTAIN
-from terrine.students.common import About, Lessons, checked_rows, write_student
+from terrine.students.lessons import About, Lessons, checked_rows, write_student
 
 KIND, FILE = "estimator", "student.skops"
 _SURE = 0.9  # probability above which self-training takes a label over

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,58 +16,20 @@ from terrine import _validate
 from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
 from terrine.errors import (
     InputError,
-    MissingDependencyError,
     SecretError,
     StoreError,
-    TeachersError,
-    TerrineError,
 )
 from terrine.executors import Executor, Serial
-from terrine.partition import Partition, Shares
-from terrine.sensitive import Sensitive, unheard
-from terrine.teachers.centroids import CentroidTeacher
-from terrine.teachers.estimators import SklearnTeacher
-from terrine.teachers.modules import ModuleTeacher
-from terrine.teachers.nets import ConvTeacher
+from terrine.partitioning import Partition, Shares
+from terrine.sensitive import Sensitive
 from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.store import DATA, IDENTITY, Store
+from terrine.teachers.workers import Rows, Teacher, Work, tally_predictions, teach, teach_and_vote, vote
 from terrine.votes import Ballots, Votes
 
-Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher | CentroidTeacher
 Progress = Callable[[float], object]
-T = TypeVar("T")
 
-_BLOCK = 20_000  # public rows that a worker predicts at a time
 _HASHED_AT_ONCE = 1 << 25
-
-
-@dataclass(frozen=True, repr=False)
-class _Work:
-    """What every worker needs: how to teach, and the rows, sorted by teacher."""
-
-    teacher: Teacher
-    rows: _Rows | Shares | None
-    n_classes: int
-    seed: int
-    store: Store | None
-    queries: NDArray[Any] | None = None
-    first_id: int = 0
-    preflight: Preflight | None = None
-    watched: bool = True  # whether anyone outside may see how long votes take
-
-
-@dataclass(frozen=True, repr=False)
-class _Rows:
-    """Shares of arrays in memory."""
-
-    X: NDArray[Any]
-    y: NDArray[np.int64]
-    order: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-
-    def share(self, teacher: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        rows = self.order[self.offsets[teacher] : self.offsets[teacher + 1]]
-        return self.X[rows], self.y[rows]
 
 
 def fit_teachers(
@@ -117,7 +79,7 @@ def fit_teachers(
     )
     if missing:
         preflight.check()
-    work = _Work(teacher, rows, len(names), seed, kept, first_id=first_id, preflight=preflight)
+    work = Work(teacher, rows, len(names), seed, kept, first_id=first_id, preflight=preflight)
     made_with = _made_with(data, partition, teacher, classes=names, row_shape=shape, seed=seed, first_id=first_id)
     identity = _identity(partition, made_with)
     if kept is not None:
@@ -125,7 +87,7 @@ def fit_teachers(
         identity = str(kept.settings().get(IDENTITY, ""))
     already = len(chunks) - len(missing)
     results = (executor or Serial()).map(
-        _teach,
+        teach,
         missing,
         shared=work,
         progress=None if progress is None else lambda done: progress((already + done) / len(chunks)),
@@ -176,18 +138,18 @@ def poll_teachers(
         public=sample(queries),
     )
     preflight.check()
-    work = _Work(teacher, rows, len(names), seed, None, queries, first_id, preflight, watched=False)
+    work = Work(teacher, rows, len(names), seed, None, queries, first_id, preflight, watched=False)
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
     n_failed = 0
 
     def predictions() -> Iterator[NDArray[np.int16]]:
         nonlocal n_failed
-        for found, failed in (executor or Serial()).map(_teach_and_vote, chunks, shared=work, progress=told):
+        for found, failed in (executor or Serial()).map(teach_and_vote, chunks, shared=work, progress=told):
             n_failed += failed
             yield found
 
-    votes = _tally(predictions(), work)
+    votes = tally_predictions(predictions(), work)
     if tell_failed is not None:
         tell_failed(Sensitive(n_failed))
     shape = like.shape[1:]
@@ -271,7 +233,7 @@ class TeacherEnsemble:
                 are then asked faster, in a time that tells of their shares.
         """
         work, choices = self._choices(X, executor, progress, watched=watched)
-        votes = _tally(choices, work)
+        votes = tally_predictions(choices, work)
         votes.voters = self.identity
         return votes
 
@@ -287,13 +249,13 @@ class TeacherEnsemble:
 
     def _choices(
         self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None, *, watched: bool
-    ) -> tuple[_Work, Iterator[NDArray[np.int16]]]:
+    ) -> tuple[Work, Iterator[NDArray[np.int16]]]:
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
         queries = _queries(X, self.row_shape)
-        work = _Work(self.teacher, None, len(self.classes), 0, self._store, queries, watched=watched)
+        work = Work(self.teacher, None, len(self.classes), 0, self._store, queries, watched=watched)
         tasks = [(chunk, None if self._models is None else self._models[chunk]) for chunk in chunks]
         told = None if progress is None else lambda done: progress(done / len(chunks))
-        return work, (executor or Serial()).map(_vote, tasks, shared=work, progress=told)
+        return work, (executor or Serial()).map(vote, tasks, shared=work, progress=told)
 
     def __repr__(self) -> str:
         return f"<TeacherEnsemble: {self.n_teachers} teachers, {len(self.classes)} classes; they vote, not predict>"
@@ -313,7 +275,7 @@ def _classes(classes: Sequence[object]) -> tuple[str, ...]:
     return names
 
 
-def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -> _Rows | Shares:
+def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -> Rows | Shares:
     """The rows by teacher, after a look at all labels: what is wrong with them is said before anyone is taught."""
     if isinstance(data, Shares):
         if data.n_teachers != partition.n_teachers:
@@ -330,7 +292,7 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
         raise InputError("Expected a partition of these rows, got one of a different number of rows; partition again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
         raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
-    return _Rows(data.X, data.y, partition.order, partition.offsets)
+    return Rows(data.X, data.y, partition.order, partition.offsets)
 
 
 def _made_with(
@@ -389,113 +351,3 @@ def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[A
     if rows.shape[1:] != row_shape:
         raise InputError(f"Expected rows of shape {row_shape}, as the teachers', got {rows.shape[1:]}.")
     return rows
-
-
-def _teach(chunk: tuple[int, ...], work: _Work) -> tuple[Any, int]:
-    """In a worker: train a chunk, and keep it in the store or hand it back; and how many of its shares failed."""
-    assert work.rows is not None
-    shares = [work.rows.share(k) for k in chunk]
-    with unheard():
-        made, n_failed = _taught(shares, [work.first_id + k for k in chunk], work)
-    if work.store is None:
-        return made, n_failed
-    work.store.save(chunk, work.teacher.suffix, made, failed=n_failed)
-    return None, n_failed
-
-
-def _taught(shares: list[Any], ids: list[int], work: _Work) -> tuple[Any, int]:
-    """Models, or their bytes for a store. A share on which this fails is taught as an empty one: it votes for class 0.
-
-    Which shares these are is looked for one by one, so that none of them touches another teacher.
-    """
-    places = range(len(shares))
-    failed = {place for place in places if not _sound(shares[place], work.n_classes)}
-
-    def made(some: Sequence[int]) -> tuple[Any, str]:
-        chosen = [(shares[p][0][:0], shares[p][1][:0]) if p in failed else shares[p] for p in some]
-        return _tried(lambda: _made(chosen, [ids[p] for p in some], work))
-
-    models, failure = made(places)
-    if failure:
-        failed |= {place for place in places if place not in failed and made([place])[1]}
-        if work.preflight is not None:
-            work.preflight.check(here=True)  # what fails on public rows too, on this device, is no share's doing
-        models, failure = made(places)
-    if failure:
-        raise TeachersError(
-            f"The teachers of one chunk cannot be taught together ({failure}), though each of them can alone; take a "
-            "smaller chunk."
-        )
-    return models, len(failed)
-
-
-def _sound(share: tuple[NDArray[Any], NDArray[np.int64]], n_classes: int) -> bool:
-    """Whether a share is one of finite numbers and of class indices: shares on disk are not looked at before."""
-    X, y = share
-    finite = X.dtype.kind != "f" or bool(np.isfinite(X).all())
-    return finite and bool(((y >= 0) & (y < n_classes)).all())
-
-
-def _made(shares: list[Any], ids: list[int], work: _Work) -> Any:
-    models: Any = work.teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed)
-    if work.store is None:
-        return models
-    data = work.teacher.dumps(models)
-    work.teacher.loads(data)  # what cannot come back fails now, when the share can still be taught as an empty one
-    return data
-
-
-def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
-    """A result, or the type of what was raised; no more of it, for its words and its frames may hold private rows."""
-    try:
-        return call(), ""
-    except MissingDependencyError:
-        raise
-    except Exception as error:
-        return None, type(error).__name__
-
-
-def _teach_and_vote(chunk: tuple[int, ...], work: _Work) -> tuple[NDArray[np.int16], int]:
-    models, n_failed = _teach(chunk, work)
-    return _predictions(models, work), n_failed
-
-
-def _vote(task: tuple[tuple[int, ...], Any], work: _Work) -> NDArray[np.int16]:
-    chunk, models = task
-    if work.store is not None:
-        models = work.teacher.loads(work.store.load(chunk, work.teacher.suffix))
-    return _predictions(models, work)
-
-
-def _predictions(models: Any, work: _Work) -> NDArray[np.int16]:
-    """(teachers of the chunk, queries), in blocks of queries; what is no class index is class 0."""
-    assert work.queries is not None
-    blocks = range(0, len(work.queries), _BLOCK)
-    queries, teacher = work.queries, work.teacher
-    how = {"watched": work.watched} if isinstance(teacher, SklearnTeacher) else {}
-    try:
-        with unheard():
-            parts = [teacher.predict(models, queries[b : b + _BLOCK], **how) for b in blocks]
-        votes = np.concatenate(parts, axis=1)
-        return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
-    except TerrineError:
-        raise
-    except Exception as error:
-        failure = type(error).__name__
-    raise TeachersError(
-        f"Expected the teachers to vote, got a failure ({failure}); its message may tell of private rows and is "
-        "withheld."
-    )
-
-
-def _tally(predictions: Iterator[NDArray[np.int16]], work: _Work) -> Votes:
-    """Counts, one chunk's predictions at a time."""
-    assert work.queries is not None
-    counts = np.zeros((len(work.queries), work.n_classes), dtype=np.int64)
-    rows = np.arange(len(work.queries))
-    n_teachers = 0
-    for chunk in predictions:
-        for votes in chunk:
-            counts[rows, votes] += 1
-            n_teachers += 1
-    return Votes(counts, n_teachers=n_teachers)

@@ -1,0 +1,254 @@
+"""How far the data-dependent cost can move when teachers move: local, at a distance, and smooth sensitivity. Secret.
+
+The paper's Algorithms 3-5 in log space, for one query or a sum of queries. The cost of a vote is a function of q,
+that of a check a function of the top count; a ball of histograms is then an interval of q or of the top count, and the
+largest local sensitivity in it is read off a function of one variable. `docs/math.md` has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+from typing import Literal
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
+
+from terrine import _validate
+from terrine.accounting import theorems
+from terrine.accounting.argmax import rdp_argmax, rdp_check
+from terrine.accounting.exact import Exact
+from terrine.errors import InputError
+from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism
+from terrine.release.balls import Array, LineRows, Part, Profile, VoteRows, log_smooth, log_total
+from terrine.sensitive import Sensitive
+from terrine.votes import Votes
+
+Accountant = Literal["sanitizable", "paper", "exact"]
+
+STEPS = 32  # cells per move, for bounds that need not satisfy C6: local sensitivities are at most 1 + 1/STEPS too large
+DEEPEST = -16.0  # in standard deviations: where log q < -131 no cost matters, and one cell covers the rest
+ROUNDING = 1e-9  # outward, of every cell: far above the error of a log cost and of its place on the grid
+
+
+def smooth_sensitivity(
+    mechanism: Mechanism, votes: Votes, *, order: float, beta: float, accountant: Accountant = "sanitizable"
+) -> Sensitive[float]:
+    """A beta-smooth bound on how much one teacher can change `cost` of these queries at one order. Secret.
+
+    max over d of e^(-beta d)·Σ (largest local sensitivity within d moves), by branch and bound over d.
+
+    Args:
+        mechanism: GNMax or ConfidentGNMax (check and answer charged on every query, as `cost` does).
+        order, beta: fixed beforehand, from public inputs.
+        accountant: whose cost. "paper" needs condition C6 and refuses where it fails; "sanitizable" does not need it;
+            "exact" is for two classes, where histograms are a line.
+
+    [PATE18, Alg. 3] [PATE18, Alg. 4] [PATE18, Alg. 5] [PATE18, Thm. 24] [TERRINE, Thm. 9] [TERRINE, Thm. 10]
+    """
+    beta = _validate.positive("beta", beta)
+    return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, accountant), beta=beta)))
+
+
+def expected_smooth_sensitivity(mechanism: Mechanism, votes: Votes, *, order: float, beta: float) -> Sensitive[float]:
+    """The number of the paper's Table 2: max over d of e^(-beta d)·Σ(check + Pr[answered]·vote). Secret.
+
+    For reproduction only, like `expected_cost`: an expectation bounds nothing.
+    """
+    beta = _validate.positive("beta", beta)
+    return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, "paper", expected=True), beta=beta)))
+
+
+def sensitivity_at(
+    mechanism: Mechanism, votes: Votes, *, distance: int, order: float, accountant: Accountant = "sanitizable"
+) -> Sensitive[float]:
+    """Σ over queries of the largest local sensitivity within ``distance`` moves; 0 is the local sensitivity. Secret.
+
+    [PATE18, Alg. 3] [PATE18, Alg. 4]
+    """
+    distance = _validate.integer("distance", distance, at_least=0)
+    return Sensitive(math.exp(log_total(log_parts(mechanism, votes, order, accountant), distance)))
+
+
+def _log_difference(log_a: Array, log_b: Array) -> Array:
+    """log(e^a - e^b), -inf where b >= a."""
+    with np.errstate(invalid="ignore"):
+        result = log_a + theorems.log1mexp(np.minimum(log_b - log_a, 0.0))
+    return np.where(log_a > log_b, result, -np.inf)
+
+
+def steps_of(log_costs: Array) -> Array:
+    """Log local sensitivity at every place of a line: the larger step to a neighbouring place."""
+    step = np.maximum(_log_difference(log_costs[1:], log_costs[:-1]), _log_difference(log_costs[:-1], log_costs[1:]))
+    steps: Array = np.maximum(np.append(step, -np.inf), np.append(-np.inf, step))
+    return steps
+
+
+@lru_cache(maxsize=64)
+def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int) -> Profile:
+    """Algorithm 3 of the paper, once C5, C6 and q0 > q(unanimous) are seen to hold.
+
+    [PATE18, Alg. 3] [PATE18, Cond. C5] [PATE18, Cond. C6]
+    """
+    from scipy.interpolate import CubicSpline  # slow to import, and few need it
+
+    log_cost = partial(theorems.log_rdp_gnmax, sigma=sigma, order=order)
+    upper = partial(theorems.log_upper, sigma=sigma, n_classes=n_classes)
+    lower = partial(theorems.log_lower, sigma=sigma, n_classes=n_classes)
+    log_q0 = theorems.log_q0(sigma=sigma, order=order)
+    unanimous = theorems.log_q_gaussian([n_teachers] + [0] * (n_classes - 1), sigma=sigma)[0]
+    if unanimous >= log_q0:
+        raise _too_few(n_teachers, n_classes, sigma, order)
+    log_q1 = lower(log_q0)[0]
+    log_plateau = math.log(order / sigma**2)
+
+    # C5 and C6 on a grid in units of the noise, from the unanimous histogram to q0 and from there to 1
+    start = ndtri_exp(unanimous - math.log(n_classes - 1)) - 2 / sigma
+    end = ndtri_exp(log_q0 - math.log(n_classes - 1))
+    grid = np.linspace(start, end, 2000 + int(400 * (end - start)))
+    log_q = np.minimum(log_ndtr(grid) + math.log(n_classes - 1), log_q0)
+    costs, above = log_cost(log_q), log_cost(np.linspace(log_q0, 0.0, 2000)[1:] * (1 - 1e-9))
+    rising = np.append(log_q[log_q < log_q1], log_q1)
+    steps = _log_difference(log_cost(np.minimum(upper(rising), log_q0)), log_cost(rising))
+    slack = 1e-9 + 1e-11 * abs(float(unanimous))
+    if log_q0 > math.log(0.5) or (np.diff(costs) < -slack).any() or (above < log_plateau - 1e-9).any():
+        raise _fails("C5 (the cost grows with q up to q0 <= 1/2 and is constant above)", sigma, order)
+    if (np.diff(steps) < -slack).any():
+        raise _fails("C6 (the step of the cost from one move to the next grows with q)", sigma, order)
+    peak = float(_log_difference(np.array([log_plateau]), log_cost(log_q1))[0])
+    step_at = CubicSpline(rising, steps)  # smooth, and the grid is fine: to 1e-12
+
+    def at(log_q: Array) -> Array:
+        """max{g(B_U(q)) - g(q), g(q) - g(B_L(q))}: by C6 the first where q < q1, by C5 the second where q > q0."""
+        result = np.full(log_q.size, peak)
+        low, falling = log_q < log_q1, log_q > log_q0
+        result[low] = step_at(log_q[low])
+        if falling.any():
+            result[falling] = _log_difference(np.array([log_plateau]), log_cost(lower(log_q[falling])))
+        return result
+
+    return Profile(at=at, rise=float(log_q1), fall=float(log_q0), peak=peak)
+
+
+@lru_cache(maxsize=64)
+def cell_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int) -> Profile:
+    """Local sensitivity of the sanitizable cost by cells of q, raised to a function that rises and then falls.
+
+    The grid is even in z = Phi^-1(q/(m-1)), which a move changes by at most sqrt 2/sigma [PATE18, Prop. 21]: from a
+    move below the unanimous histogram (or DEEPEST) to a move above a tie of all. On a cell between two grid points the
+    cost, which grows with q, lies between its values at them: C6 is not needed.
+
+    [TERRINE, Thm. 9]
+    """
+    unanimous = theorems.log_q_gaussian([n_teachers] + [0] * (n_classes - 1), sigma=sigma)[0]
+    log_losers = math.log(n_classes - 1)
+    width = math.sqrt(2) / sigma / STEPS
+    bottom = max(float(ndtri_exp(unanimous - log_losers)), DEEPEST)
+    top = ndtri_exp(math.log1p(-1 / n_classes) - log_losers)
+    z = bottom + width * np.arange(-STEPS - 1, math.ceil((top - bottom) / width) + STEPS + 2)
+    log_q = np.minimum(log_ndtr(z) + log_losers, 0.0)
+    rdp = partial(rdp_argmax, sigma=sigma)
+    costs = np.maximum.accumulate(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0])
+    if costs[STEPS + 1] >= costs[-1]:
+        raise _too_few(n_teachers, n_classes, sigma, order)
+    # cell k is between grid points STEPS + k and STEPS + k + 1
+    left, right = slice(STEPS, -STEPS - 1), slice(STEPS + 1, -STEPS)
+    cells = np.maximum(
+        _log_difference(costs[2 * STEPS + 1 :], costs[left]), _log_difference(costs[right], costs[: -2 * STEPS - 1])
+    )
+    if bottom == DEEPEST:
+        cells[0] = costs[2 * STEPS + 1]  # and all that is deeper
+    cells = np.minimum(np.maximum.accumulate(cells), np.maximum.accumulate(cells[::-1])[::-1]) + ROUNDING
+    peak = int(np.argmax(cells))
+    return Profile(
+        at=partial(_look_up, log_q[left], cells),
+        rise=float(log_q[left][peak]),
+        fall=float(np.nextafter(log_q[right][peak], -np.inf)),  # still in the peak's cell
+        peak=float(cells[peak]),
+    )
+
+
+def _look_up(edges: Array, cells: Array, log_q: Array) -> Array:
+    """The value of the cell that log q is in; what is below the first edge is in the first cell."""
+    result: Array = cells[np.maximum(np.searchsorted(edges, log_q, side="right") - 1, 0)]
+    return result
+
+
+def _too_few(n_teachers: int, n_classes: int, sigma: float, order: float) -> InputError:
+    return InputError(
+        f"Expected teachers enough for a data-dependent bound, got {n_teachers}: at sigma={sigma:g}, order={order:g} "
+        f"and {n_classes} classes even a unanimous vote costs the worst case; use more teachers or less noise."
+    )
+
+
+def _fails(condition: str, sigma: float, order: float) -> InputError:
+    return InputError(
+        f"Expected condition {condition} to hold, got a failure at sigma={sigma:g}, order={order:g}; "
+        "use accountant='sanitizable', which does not need it, or a smaller order."
+    )
+
+
+def log_parts(
+    mechanism: Mechanism, votes: Votes, order: float, accountant: Accountant, *, expected: bool = False
+) -> list[Part]:
+    """The local sensitivities that the smooth sensitivity of these queries' cost is a sum of."""
+    if not isinstance(votes, Votes):
+        raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+    if isinstance(mechanism, InteractiveGNMax) or not isinstance(mechanism, GNMax | ConfidentGNMax):
+        raise InputError(
+            f"Expected GNMax or ConfidentGNMax, got {type(mechanism).__name__}: the others are charged by worst case."
+        )
+    order = float(_validate.orders(_validate.number("order", order))[0])
+    _validate.choice("accountant", accountant, ("sanitizable", "paper", "exact"))
+    ones = np.ones(len(votes))
+    if accountant == "exact":
+        log_costs = _exact_costs(mechanism, order, n_teachers=votes.n_teachers, n_classes=votes.n_classes)
+        return [LineRows(votes.counts[:, 0], ones, log_values=steps_of(log_costs))]
+    sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
+    profile = (paper_profile if accountant == "paper" else cell_profile)(
+        sigma=sigma, order=order, n_classes=votes.n_classes, n_teachers=votes.n_teachers
+    )
+    if isinstance(mechanism, GNMax):
+        return [VoteRows(votes.counts, ones, sigma=sigma, profile=profile)]
+    top = votes.counts.max(axis=1)
+    place = (np.arange(votes.n_teachers + 1) - mechanism.threshold) / mechanism.sigma_check
+    weights = np.exp(log_ndtr(place))[top] if expected else ones
+    log_steps = _check_steps(mechanism.threshold, mechanism.sigma_check, order, votes.n_teachers, accountant)
+    return [
+        LineRows(top, ones, log_values=log_steps),
+        VoteRows(votes.counts, weights, sigma=sigma, profile=profile),
+    ]
+
+
+@lru_cache(maxsize=64)
+def _check_steps(threshold: float, sigma: float, order: float, n_teachers: int, accountant: Accountant) -> Array:
+    """Log local sensitivity of the check's cost by top count."""
+    log_q = log_ndtr(-np.abs(np.arange(n_teachers + 1) - threshold) / sigma)  # of the less likely outcome
+    if accountant == "paper":
+        return steps_of(theorems.log_rdp_gnmax(log_q, sigma=sigma * math.sqrt(2), order=order))
+    rdp = partial(rdp_check, sigma=sigma)
+    return steps_of(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0])
+
+
+@lru_cache(maxsize=16)
+def _exact_costs(mechanism: GNMax | ConfidentGNMax, order: float, *, n_teachers: int, n_classes: int) -> Array:
+    """Log exact cost of every histogram there is of two classes: they lie on a line. [TERRINE, Thm. 9]"""
+    if n_classes != 2:
+        raise InputError(
+            f"Expected two classes with accountant='exact', got {n_classes}: a smooth sensitivity of the exact "
+            "cost is known for two only; use accountant='sanitizable'."
+        )
+    first = np.arange(n_teachers + 1)
+    orders = np.array([order])
+    if isinstance(mechanism, GNMax):
+        exact = Exact(sigma=mechanism.sigma, orders=orders)
+    else:
+        exact = Exact(
+            sigma=mechanism.sigma_vote, orders=orders, sigma_check=mechanism.sigma_check, threshold=mechanism.threshold
+        )
+    costs = np.empty(first.size)
+    for places, (cost,) in exact.by_histogram(np.stack((first, first[::-1]), axis=1), None):
+        costs[places] = cost
+    with np.errstate(divide="ignore"):
+        log_costs: Array = np.log(costs)
+    return log_costs

@@ -1,0 +1,231 @@
+"""Settings to the things they name: rows, mechanism, teachers, executor."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.accounting.curves import ONE_TEACHER
+from terrine.accounting.planning import least_noise, plan
+from terrine.budgets import CountBudget
+from terrine.datasets import PrivateData, PublicData, load, read_private, read_public
+from terrine.datasets.synthetic import synthetic_votes
+from terrine.errors import InputError
+from terrine.executors import Executor, Processes, Ray, Serial
+from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
+from terrine.runs.config import PrivacyConfig, PublicDataConfig, RunConfig, Settings, StudentConfig, TeachersConfig
+from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
+from terrine.teachers.workers import Teacher
+
+if TYPE_CHECKING:
+    from terrine.features import Features
+    from terrine.features.edges import Edges
+
+_ESTIMATORS = {
+    "forest": "sklearn.ensemble.RandomForestClassifier",
+    "boosting": "sklearn.ensemble.GradientBoostingClassifier",
+    "logistic": "sklearn.linear_model.LogisticRegression",
+    "lda": "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The rows of a run. Labels of public and test rows, where there are any, are for evaluation alone."""
+
+    private: PrivateData
+    public: PublicData
+    classes: tuple[str, ...]
+    public_y: NDArray[np.int64] | None = None
+    test_X: NDArray[Any] | None = None
+    test_y: NDArray[np.int64] | None = None
+
+
+def task_of(config: RunConfig) -> Task:
+    """Read the data; what does not fit together is refused before anyone is taught."""
+    data = config.data
+    if data.name is not None:
+        found = load(data.name, **data.options)
+        return Task(found.private, found.public, found.classes, found.public_y, found.test_X, found.test_y)
+    assert data.private is not None
+    assert data.public is not None
+    assert data.classes is not None
+    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
+    classes = tuple(data.classes)
+    private = read_private(data.private, classes=classes, label=data.label, unit=data.unit, **common)
+    ignored = [name for name in (data.label, data.unit) if name is not None]
+    public = read_public(data.public, ignore=ignored, **common)
+    if public.X.shape[1:] != private.X.shape[1:]:
+        raise InputError(
+            f"Expected public rows with the private rows' features, {private.X.shape[1:]}, got {public.X.shape[1:]}."
+        )
+    if data.test is None:
+        return Task(private, public, classes)
+    test = read_private(data.test, classes=classes, label=data.label, **common)
+    return Task(private, public, classes, None, test.X, test.y)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicTask:
+    """The rows of a run whose teachers are elsewhere."""
+
+    public: PublicData
+    classes: tuple[str, ...]
+    test_X: NDArray[Any] | None = None
+    test_y: NDArray[np.int64] | None = None
+
+
+def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> PublicTask:
+    """Read the data for a service's classes."""
+    if data.name is not None:
+        found = load(data.name, **data.options)
+        if found.classes != classes:
+            raise InputError(f"Expected the service's {len(classes)} classes, got {data.name} with others.")
+        return PublicTask(found.public, classes, found.test_X, found.test_y)
+    assert data.public is not None
+    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
+    public = read_public(data.public, ignore=[] if data.label is None else [data.label], **common)
+    if data.test is None:
+        return PublicTask(public, classes)
+    test = read_private(data.test, classes=classes, label=data.label, **common)
+    return PublicTask(public, classes, test.X, test.y)
+
+
+def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfig:
+    """Mechanism and numbers of queries and answers for a budget, from public inputs only."""
+    privacy, n_teachers = config.privacy, config.teachers.number
+    assert privacy.epsilon is not None
+    kept = privacy.model_dump(include={"delta", "ask"})
+    if privacy.mechanism == "gnmax":
+        assert privacy.queries is not None
+        noise = least_noise(n_queries=privacy.queries, epsilon=privacy.epsilon, delta=privacy.delta)
+        return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=privacy.queries)
+    assert privacy.consensus is not None
+    found = plan(
+        standin=synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=privacy.consensus),
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        max_queries=min(n_public, privacy.queries or n_public),
+        **privacy.model_dump(include={"min_accuracy"}, exclude_none=True),
+    )
+    numbers = {"queries": found.n_queries, "answers": found.n_answers}
+    return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})
+
+
+def mechanism_of(privacy: PrivacyConfig) -> Mechanism:
+    match privacy.mechanism:
+        case "confident":
+            names = ("threshold", "sigma_check", "sigma_vote")
+            return ConfidentGNMax(**{name: getattr(privacy, name) for name in names})
+        case "gnmax":
+            return GNMax(sigma=privacy.sigma or 0.0)
+        case "lnmax":
+            return LNMax(scale=privacy.scale or 0.0)
+    raise InputError("Expected a mechanism, or a run directory where it is planned, got none.")
+
+
+def budget_of(privacy: PrivacyConfig, *, relation: str = ONE_TEACHER) -> CountBudget:
+    assert privacy.queries is not None
+    answers = privacy.answers if privacy.mechanism == "confident" else None
+    return CountBudget(
+        mechanism_of(privacy), n_queries=privacy.queries, n_answers=answers, delta=privacy.delta, relation=relation
+    )
+
+
+def teacher_of(settings: TeachersConfig) -> Teacher:
+    chunk = {} if settings.chunk is None else {"chunk": settings.chunk}
+    try:
+        match settings.kind:
+            case "conv":
+                default = {"chunk": 250 if _gpu(settings.device) else 10}
+                return ConvTeacher(recipe=ConvRecipe(**settings.options), device=settings.device, **(default | chunk))
+            case "centroid":
+                from terrine.teachers.centroids import CentroidTeacher
+
+                return CentroidTeacher(**settings.options, **chunk)
+            case _:
+                name = settings.estimator or _ESTIMATORS[settings.kind]
+                return SklearnTeacher(estimator=estimator_of(name, settings.options), **chunk)
+    except TypeError as error:
+        raise InputError(f"Expected other teachers.options, got: {error}.") from None
+
+
+def estimator_of(name: str, options: dict[str, Any]) -> Any:
+    """A scikit-learn estimator by its dotted name."""
+    module, _, kind = name.rpartition(".")
+    if not name.startswith("sklearn."):
+        raise InputError(f"Expected an estimator of scikit-learn, as sklearn.svm.SVC, got {name!r}.")
+    try:
+        return getattr(importlib.import_module(module), kind)(**options)
+    except (ImportError, AttributeError):
+        raise InputError(f"Expected an estimator of scikit-learn, got {name!r}, which it does not have.") from None
+    except TypeError as error:
+        raise InputError(f"Expected options of {kind}, got: {error}.") from None
+
+
+def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edges] | None = None) -> Any:
+    """A student's settings; one on features asks for them."""
+    from terrine import students
+
+    try:
+        match settings.kind:
+            case "vat":
+                made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
+                return made(**settings.options)
+            case "gan":
+                return students.GANStudent(**settings.options)
+            case "match":
+                return students.MatchStudent(**settings.options)
+            case "features":
+                assert features is not None
+                name = settings.estimator
+                estimator = None if name is None else estimator_of(name, settings.options)
+                return students.FeatureStudent(
+                    features=features(), estimator=estimator, self_training=settings.self_training
+                )
+            case _:
+                name = settings.estimator or _ESTIMATORS["forest"]
+                estimator = estimator_of(name, settings.options)
+                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training)
+    except TypeError as error:
+        raise InputError(f"Expected other student.options, got: {error}.") from None
+
+
+def check_options(config: Settings) -> None:
+    """Refuse options of teachers and student that they do not have: before anything is written or spent."""
+    if isinstance(config, RunConfig):
+        teacher_of(config.teachers)
+    check_student(config.student)
+
+
+def check_student(settings: StudentConfig) -> None:
+    if settings.kind != "features":
+        student_of(settings)
+    elif settings.estimator is not None:
+        student_of(settings.model_copy(update={"kind": "supervised"}))  # the same estimator, without features
+
+
+def executor_of(settings: TeachersConfig) -> Executor:
+    match settings.executor:
+        case "serial":
+            return Serial()
+        case "ray":
+            return Ray()
+    if _gpu(settings.device) and settings.kind == "conv":
+        return Serial()  # one GPU, one process
+    return Processes() if settings.workers is None else Processes(n_workers=settings.workers)
+
+
+def _gpu(device: str) -> bool:
+    if device != "auto":
+        return device.startswith("cuda")
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())

@@ -1,0 +1,156 @@
+"""What there is to say of a run: public facts for its report and, apart from them, what only the owner may see."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import warnings
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from terrine.accounting.costs import cost, unit_costs
+from terrine.accounting.curves import ORDERS, guarantee
+from terrine.budgets import mechanism_to_json
+from terrine.errors import InputError, OrderGridWarning
+from terrine.mechanisms import Answers, Outcome
+from terrine.partitioning import ROW_REPLACED
+from terrine.runs.config import RunConfig, Settings, write_config
+from terrine.runs.factories import Task
+from terrine.runs.local import Run
+from terrine.sensitive import Sensitive
+
+if TYPE_CHECKING:
+    from terrine.runs.remote import RemoteRun
+
+AnyRun: TypeAlias = "Run | RemoteRun"
+Progress = Callable[[float], object]
+_PACKAGES = ("terrine", "numpy", "scipy", "scikit-learn", "opendp", "sqlalchemy", "torch")
+_POINTS = 80  # of the curve of spending
+
+
+def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | None = None) -> Path:
+    """Write report.html, public; with ``reveal`` the owner's report.secret.html instead."""
+    from terrine.report.page import write_report
+
+    path = run.folder / ("report.secret.html" if reveal else "report.html")
+    if reveal and not isinstance(run, Run):
+        raise InputError("Expected --reveal where the votes are, got a run whose teachers are elsewhere.")
+    secret = (
+        secret_facts(run, progress=progress).reveal() if reveal and isinstance(run, Run) else None
+    )  # asked for; the page is marked
+    write_report(path, public_facts(run), secret=secret)
+    return path
+
+
+def public_facts(run: AnyRun) -> dict[str, Any]:
+    """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
+    rows, answers = run.released()
+    shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
+    names = ("epsilon", "delta", "order", "basis", "relation", "notes")
+    counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
+    unasked = int((answers.outcomes == Outcome.UNASKED).sum())
+    return {
+        "title": config.data.name or run.folder.name,
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "terrine": _versions()["terrine"],
+        "guarantee": {name: shown[name] for name in names},
+        "insecure": not answers.secure,
+        "data": {
+            "name": config.data.name or "own data",
+            "rows": f"{task.public.X.shape[1:]} {task.public.X.dtype}",
+            "classes": list(task.classes),
+            "n_public": len(task.public),
+            "n_test": None if task.test_y is None else len(task.test_y),
+            # Where a neighbour may have another number of rows, it is not public
+            "n_private": len(task.private) if isinstance(task, Task) and shown["relation"] == ROW_REPLACED else None,
+        },
+        "teachers": {
+            "number": shown["n_teachers"],
+            "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
+            "settings": dict(config.teachers.options) if isinstance(config, RunConfig) else {},
+            "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
+            "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
+        },
+        "mechanism": mechanism_to_json(answers.mechanism),
+        "queries_at_most": shown["queries_at_most"],
+        "answers_at_most": shown["answers_at_most"],
+        "answers": {
+            "asked": len(rows) - unasked,
+            "answered": answers.n_answered,
+            "withheld": len(rows) - unasked - answers.n_answered,
+            "unasked": unasked,
+            "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
+        },
+        "spending": spending(answers, delta=shown["delta"]),
+        "per_query": _per_query(answers, order=shown["order"]),
+        "student": run.student_facts(),
+        "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
+        "versions": _versions(),
+        "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
+    }
+
+
+def _without_folders(config: Settings) -> Settings:
+    """Settings to show: files by their names, not by where an owner keeps them."""
+    names = {name: getattr(config.data, name, None) for name in ("private", "public", "test")}
+    shown = {name: Path(path.name) for name, path in names.items() if path is not None}
+    return config.model_copy(update={"data": config.data.model_copy(update=shown)})
+
+
+def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
+    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
+    _, answers = run.released()
+    votes = run.vote()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)
+        exact = guarantee(
+            cost(answers.mechanism, votes, orders=ORDERS, progress=progress), delta=run.config.privacy.delta
+        )
+    found = exact.map(
+        lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
+    )
+    baseline = run.baseline()
+    if baseline is None:
+        return found
+    return found.map(lambda facts: {**facts, "baseline": baseline.reveal()})  # stays inside a Sensitive
+
+
+def _consensus(run: Run) -> dict[str, Any]:
+    facts = run.consensus().reveal()  # stays inside a Sensitive
+    names = ("mean_top_vote", "plurality_accuracy")
+    found = {"consensus": facts["histogram"], **{name: facts[name] for name in names if name in facts}}
+    if run.task.public_y is not None:
+        rows, answers = run.released()
+        given = answers.labels >= 0
+        if given.any():
+            found["answers_right"] = float((answers.labels == run.task.public_y[rows])[given].mean())
+    return found
+
+
+def spending(answers: Answers, *, delta: float) -> dict[str, list[Any]]:
+    """Worst-case epsilon as queries were put and answered, from public outcomes: progress, not a guarantee."""
+    asked = answers.outcomes != Outcome.UNASKED
+    answered = np.concatenate(([0], np.cumsum(answers.outcomes[asked] == Outcome.TEACHERS)))
+    at = np.unique(np.linspace(0, len(answered) - 1, min(_POINTS, len(answered))).astype(int))
+    check, vote = unit_costs(answers.mechanism)
+    epsilons = [0.0, *((check * int(n) + vote * int(answered[n])).epsilon(delta=delta) for n in at[1:])]
+    return {"queries": at.tolist(), "epsilon": epsilons, "answered": answered[at].tolist()}
+
+
+def _per_query(answers: Answers, *, order: float) -> dict[str, float]:
+    check, vote = unit_costs(answers.mechanism, orders=[order])
+    return {"check": float(check.epsilons[0]), "answer": float(vote.epsilons[0])}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -1,0 +1,197 @@
+"""The interactive protocol: the student asks in rounds, and later rounds tell the teachers what it thinks already.
+
+Rounds after the first depend on earlier answers. They are charged by the worst case, under one budget of the ledger,
+whatever the votes are; see docs/math.md on budgets.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine import _validate
+from terrine.budgets import LARGEST_EPSILON, FilterBudget, Spending, has_check
+from terrine.datasets import PublicData
+from terrine.errors import BudgetError, InputError, TerrineWarning
+from terrine.labeller import Labeller
+from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, InteractiveGNMax, Mechanism, Outcome
+from terrine.students.api import FittedStudent, Student, fit_student
+
+Progress = Callable[[float], object]
+
+
+class UnaskedWarning(TerrineWarning):
+    """The budget had no room for all rows of a round: the student learns from those that were asked."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Round:
+    """So many public rows are put to the teachers through one mechanism.
+
+    Attributes:
+        mechanism: InteractiveGNMax compares the votes with the student's probabilities; the first round has no student
+            yet and takes another.
+        rows: (n_queries,) indices of public rows; the same row may be asked again in a later round.
+    """
+
+    mechanism: Mechanism
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Taught:
+    """The last student, and what each round released; a round that the budget had no room for is not there."""
+
+    student: FittedStudent
+    rounds: tuple[Answers, ...]
+    labels: NDArray[np.int64]  # (n_public,) what the last student learned from; ABSTAIN elsewhere
+
+
+def paper_mechanisms(*, n_teachers: int, student_confidence: float = 0.9) -> tuple[ConfidentGNMax, InteractiveGNMax]:
+    """Two rounds on the paper's scale: its Glyph experiment, for any number of teachers."""
+    m = _validate.integer("n_teachers", n_teachers, at_least=1)
+    first = ConfidentGNMax(threshold=0.7 * m, sigma_check=0.3 * m, sigma_vote=0.02 * m)
+    second = InteractiveGNMax(
+        threshold=0.7 * m, sigma_check=0.4 * m, sigma_vote=0.04 * m, student_confidence=student_confidence
+    )
+    return first, second
+
+
+def plan_filter(
+    rounds: Sequence[tuple[Mechanism, int, int]], *, delta: float, relation: str | None = None
+) -> FilterBudget:
+    """The smallest filter that these rounds fit into: the best order for the sum of their worst cases. Public.
+
+    Args:
+        rounds: (mechanism, n_queries, n_answers) of each, fixed beforehand. At most so many votes are released in all;
+            answers beyond its number in an early round are taken from the later ones.
+        delta: of the guarantee.
+        relation: what neighbouring data sets may differ in, as the partition says.
+    """
+    from scipy.optimize import minimize_scalar
+
+    given = [_checked_plan(k, *one) for k, one in enumerate(rounds, start=1)]
+    if not given:
+        raise InputError("Expected at least one round, got none.")
+    options = {"delta": delta} if relation is None else {"delta": delta, "relation": relation}
+
+    def priced(order: float) -> tuple[float, Spending]:
+        """Epsilon, to 1e-8, and the charge: what of the largest filter is not left."""
+        largest = FilterBudget(epsilon=LARGEST_EPSILON, order=order, **options)
+        prices = [largest.price(one, n_queries=queries, n_answers=answers) for one, queries, answers in given]
+        spent = sum(prices, Spending())
+        return largest.epsilon - largest.remaining(spent)["rdp"], spent
+
+    def epsilon_at(log_excess: float) -> float:
+        return priced(1 + math.exp(log_excess))[0]
+
+    grid = np.linspace(math.log(0.05), math.log(5000.0), 60)
+    best = int(np.argmin([epsilon_at(at) for at in grid]))
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    order = float(f"{1 + math.exp(minimize_scalar(epsilon_at, bounds=ends, method='bounded').x):.6g}")
+    epsilon, spent = priced(order)
+    if epsilon >= LARGEST_EPSILON:
+        raise InputError(f"Expected rounds that cost epsilon < {LARGEST_EPSILON:g}, got more.")
+    # A smaller filter has a smaller margin: once more with the one just found, then up to where the charge fits
+    epsilon -= FilterBudget(epsilon=epsilon, order=order, **options).remaining(spent)["rdp"]
+    step = 2.0**-45
+    while not (found := FilterBudget(epsilon=epsilon, order=order, **options)).holds(spent):
+        epsilon, step = epsilon + step, 2 * step
+    return found
+
+
+def fit_interactive(
+    student: Student,
+    public: PublicData | ArrayLike,
+    rounds: Sequence[Round],
+    *,
+    labeller: Callable[[Mechanism], Labeller],
+    classes: Sequence[str],
+    seed: int,
+    request_id: str = "interactive",
+    progress: Progress | None = None,
+) -> Taught:
+    """Ask, learn, ask about what the student is unsure or wrong of, learn again.
+
+    Args:
+        student: settings, as for `fit_student`.
+        labeller: from a round's mechanism to the Labeller that asks; all of them on one ledger.
+        request_id: round k asks as "<request_id> <k>": a rerun after a crash gets the same answers.
+
+    Where the teachers answer, their label counts; where they withhold and the student was sure, its own label is kept
+    (reinforced); what an earlier round answered stays unless a later one answers anew. Where the budget ends, so do the
+    rounds: the student of what was answered is returned, with an UnaskedWarning.
+    """
+    rows = (public if isinstance(public, PublicData) else PublicData(public)).X
+    asked_in = _checked_rounds(rounds, n_rows=len(rows))
+    askers = [labeller(one.mechanism) for one in rounds]  # what does not fit the ledger is refused before any charge
+    if any(asker.ledger is not askers[0].ledger for asker in askers):
+        raise InputError("Expected one ledger for all rounds, got several.")
+    labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
+    outcomes = np.full(len(rows), Outcome.ABSTAINED, dtype=np.int64)
+    fitted: Any = None
+    given: list[Answers] = []
+    for k, (one, asker, asked) in enumerate(zip(rounds, askers, asked_in, strict=True), start=1):
+        proba = fitted.predict_proba(rows[asked]) if isinstance(one.mechanism, InteractiveGNMax) else None
+        try:
+            answers = asker.label(rows[asked], request_id=f"{request_id} {k}", student_proba=proba)
+        except BudgetError as error:
+            if fitted is None:
+                raise
+            _warn_unasked(f"Expected budget for round {k}, got a student of the rounds before it: {error.remaining}.")
+            break
+        if unasked := int((answers.outcomes == Outcome.UNASKED).sum()):
+            _warn_unasked(f"Expected budget for {len(asked)} rows of round {k}, got {unasked} that were not asked.")
+        given.append(answers)
+        by_teachers = answers.outcomes == Outcome.TEACHERS
+        sure = (answers.outcomes == Outcome.REINFORCED) & (outcomes[asked] != Outcome.TEACHERS)
+        for kept in (sure, by_teachers):
+            labels[asked[kept]], outcomes[asked[kept]] = answers.labels[kept], answers.outcomes[kept]
+        known = Answers(
+            labels=labels, outcomes=outcomes, mechanism=one.mechanism, secure=all(some.secure for some in given)
+        )
+        told = None if progress is None else _part(progress, k - 1, len(rounds))
+        fitted = fit_student(student, rows, known, classes=classes, seed=seed, progress=told)
+    return Taught(student=fitted, rounds=tuple(given), labels=labels)
+
+
+def _checked_plan(k: int, mechanism: Mechanism, n_queries: int, n_answers: int) -> tuple[Mechanism, int, int]:
+    queries = _validate.integer(f"n_queries of round {k}", n_queries, at_least=1)
+    answers = _validate.integer(f"n_answers of round {k}", n_answers, at_least=0)
+    if answers > queries or (answers != queries and not has_check(mechanism)):
+        fewer = "at most " if has_check(mechanism) else ""
+        raise InputError(f"Expected {fewer}{queries} answers to the {queries} queries of round {k}, got {answers}.")
+    return mechanism, queries, answers
+
+
+def _checked_rounds(rounds: Sequence[Round], *, n_rows: int) -> list[NDArray[np.int64]]:
+    """The rows of each round; a bad one is refused before any is asked."""
+    if not rounds:
+        raise InputError("Expected at least one round, got none.")
+    if isinstance(rounds[0].mechanism, InteractiveGNMax):
+        raise InputError("Expected a first round without a student, got InteractiveGNMax.")
+    result = []
+    for k, one in enumerate(rounds, start=1):
+        asked = np.asarray(one.rows)
+        if asked.ndim != 1 or asked.size == 0 or asked.dtype.kind not in "iu":  # a mask would be read as rows 0 and 1
+            raise InputError(
+                f"Expected indices of at least one row in round {k}, got shape {asked.shape}, dtype {asked.dtype}."
+            )
+        if asked.min() < 0 or asked.max() >= n_rows:
+            raise InputError(f"Expected rows from 0 to {n_rows - 1} in round {k}, got another.")
+        result.append(asked.astype(np.int64))
+    return result
+
+
+def _warn_unasked(message: str) -> None:
+    warnings.warn(message, UnaskedWarning, stacklevel=3)
+
+
+def _part(progress: Progress, done: int, n_rounds: int) -> Progress:
+    return lambda share: progress((done + share) / n_rounds)

@@ -1,0 +1,477 @@
+"""A run directory, from settings to a student: each stage writes whole files, and a rerun goes on where one stopped.
+
+The folder is its owner's (mode 0700): `partition.key`, `partition.npz`, `teachers/`, `failed.json` and `votes.npz` are
+secret; what may be shown is `answers.npz`, `guarantee.json`, `student/` and `report.html`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from terrine._files import write_atomically, write_once
+from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
+from terrine.datasets import PrivateData, PublicData
+from terrine.errors import InputError, LedgerError, StoreError
+from terrine.labeller import KeptVotes, Labeller
+from terrine.ledger import Ledger
+from terrine.mechanisms import Answers, Mechanism, Outcome
+from terrine.partitioning import ROW_REPLACED, Partition, new_key, partition
+from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
+from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
+from terrine.runs.factories import (
+    Task,
+    budget_of,
+    check_student,
+    executor_of,
+    mechanism_of,
+    planned,
+    student_of,
+    task_of,
+    teacher_of,
+)
+from terrine.sensitive import Sensitive, unheard
+from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
+from terrine.teachers.ensemble import queries_digest
+from terrine.teachers.preflight import Preflight, sample
+from terrine.teachers.workers import Teacher
+from terrine.votes import Ballots, Votes
+
+if TYPE_CHECKING:
+    from terrine.features import Features
+    from terrine.features.edges import Edges
+
+Progress = Callable[[float], object]
+REQUEST = "run"  # a run asks once
+_AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no more than a tenth of the run's
+
+
+class _Bound(JsonObject):
+    ledger: str
+
+
+class _Failed(JsonObject):
+    failed: int
+
+
+class Taught:
+    """Kept teachers behind a public function of rows: what a service asks. Everything but the votes is public."""
+
+    def __init__(
+        self,
+        ensemble: TeacherEnsemble,
+        *,
+        row_shape: tuple[int, ...],
+        dtype: str,
+        see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        self.n_teachers, self.classes, self.relation = ensemble.n_teachers, ensemble.classes, ensemble.relation
+        self.identity = ensemble.identity
+        self.row_shape, self.dtype = row_shape, dtype
+        self._ensemble, self._see = ensemble, see
+
+    def vote(self, X: NDArray[Any]) -> Votes:
+        """Secret."""
+        return self._ensemble.vote(X if self._see is None else self._see(X))
+
+    def __repr__(self) -> str:
+        return f"<{self._ensemble!r}>"
+
+
+class Run(Learning):
+    """A run directory.
+
+    Args:
+        folder: as `Run.create` made it.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not (self.folder / "config.toml").is_file():
+            raise InputError(f"Expected a run directory, got {self.folder}, which has no config.toml.")
+        self.given = read_config(self.folder / "config.toml")
+
+    @classmethod
+    def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
+        """Begin a run, or go on with one of the same settings."""
+        settings = config if isinstance(config, RunConfig) else read_config(config)
+        begin(settings, Path(folder))
+        return cls(folder)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The settings, where a plan was asked for with its numbers: planned once, from public inputs."""
+        if not self.given.privacy.wants_plan:
+            return self.given
+        path = self.folder / "plan.json"
+        if not path.is_file():
+            found = planned(self.given, n_classes=len(self.task.classes), n_public=len(self.task.public))
+            text = found.model_dump_json(indent=2, exclude_none=True)
+            write_atomically(path, lambda file: file.write(text.encode()))
+        try:
+            privacy = PrivacyConfig.model_validate_json(path.read_bytes())
+        except ValidationError:
+            raise InputError(f"Expected a plan in {path}, got a damaged file; delete it to plan again.") from None
+        return self.given.model_copy(update={"privacy": privacy})
+
+    @cached_property
+    def task(self) -> Task:
+        return task_of(self.given)
+
+    @property
+    def learns_from(self) -> Task:
+        return self.task
+
+    @property
+    def learner(self) -> tuple[StudentConfig, int]:
+        return self.config.student, self.config.seed
+
+    def student(self) -> Any:
+        return student_of(self.config.student, features=self._features)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return mechanism_of(self.config.privacy)
+
+    def teach(self, *, progress: Progress | None = None) -> Partition:
+        """Deal the rows to teachers and, if they are kept, train them; only what is missing.
+
+        A teacher that cannot learn from public rows with made-up labels is refused before a private row is dealt.
+        """
+        if not (self.folder / "partition.npz").is_file():
+            self._preflight().check()
+        shares = self.partition()
+        if self.config.teachers.keep:
+            fit_teachers(
+                self._private(),
+                shares,
+                self._teacher,
+                classes=self.task.classes,
+                seed=self.config.seed,
+                first_id=self.config.teachers.first_id,
+                executor=executor_of(self.config.teachers),
+                store=self.folder / "teachers",
+                public=self._public_sample,
+                progress=progress,
+            )
+            X = self.task.public.X
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
+        return shares
+
+    def partition(self) -> Partition:
+        """Which teacher sees which rows: dealt once, and refused where the rows or their units have changed since."""
+        path = self.folder / "partition.npz"
+        if path.is_file():
+            shares = Partition.load(path)
+            if not self._fits(shares):
+                raise InputError(
+                    f"Expected {path.name} of these rows and units, got one of others: the private data have changed; "
+                    "begin a new run."
+                )
+            return shares
+        if not self._key.is_file():
+            write_atomically(self._key, lambda file: file.write(new_key()), mode=0o600)
+        shares = self._dealt(min_units=self.config.teachers.min_units)
+        shares.save(path)
+        return shares
+
+    @property
+    def _key(self) -> Path:
+        return self.folder / "partition.key"
+
+    def _dealt(self, *, min_units: int) -> Partition:
+        settings, key = self.config.teachers, self._key.read_bytes()
+        return partition(
+            self.task.private, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units
+        )
+
+    def _fits(self, shares: Partition) -> bool:
+        """Whether the key deals the private rows so; without the key, whether each unit is with one teacher."""
+        private = self.task.private
+        if len(shares) != len(private) or shares.n_teachers != self.config.teachers.number:
+            return False
+        if self._key.is_file():
+            dealt = self._dealt(min_units=0)
+            return dealt.relation == shares.relation and bool((dealt.assignment == shares.assignment).all())
+        if private.unit is not None:
+            shares.check(private.unit)
+        return (shares.relation == ROW_REPLACED) == (private.unit is None)
+
+    def asked(self) -> NDArray[np.int64]:
+        """(n_queries,) which public rows are put to the teachers: a public choice."""
+        privacy, n_public = self.config.privacy, len(self.task.public)
+        assert privacy.queries is not None
+        if privacy.queries > n_public:
+            raise InputError(f"Expected privacy.queries of at most {n_public}, the public rows, got {privacy.queries}.")
+        match privacy.ask:
+            case "first":
+                return np.arange(privacy.queries)
+            case "random":
+                order = np.random.default_rng([self.config.seed, 1]).permutation(n_public)
+                return order[: privacy.queries]
+            case _:
+                from terrine.features import representative_rows
+
+                return representative_rows(self._learned, privacy.queries, seed=self.config.seed)
+
+    def vote(self, *, progress: Progress | None = None) -> Votes:
+        """The teachers' votes on the rows that are asked. Secret."""
+        path = self.folder / "votes.npz"
+        if path.is_file():
+            votes = Votes.load(path)
+            if len(votes) != self.config.privacy.queries:
+                raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got {path.name} on others.")
+            return votes
+        rows = self._queries()
+        executor = executor_of(self.config.teachers)
+        if self.config.teachers.keep:
+            votes = self.ensemble().vote(rows, executor=executor, progress=progress, watched=False)
+        else:
+            votes = poll_teachers(
+                self._private(),
+                self.partition(),
+                self._teacher,
+                rows,
+                classes=self.task.classes,
+                seed=self.config.seed,
+                first_id=self.config.teachers.first_id,
+                executor=executor,
+                progress=progress,
+                tell_failed=self._keep_failed,
+            )
+        votes.save(path)
+        return votes
+
+    def failed_teachers(self) -> Sensitive[int] | None:
+        """How many teachers could not learn from their share and vote for class 0; None before they were taught."""
+        if self.config.teachers.keep:
+            return self.ensemble().n_failed if (self.folder / "teachers").is_dir() else None
+        path = self.folder / "failed.json"
+        return Sensitive(int(read_json(path, "terrine vote", holds=_Failed)["failed"])) if path.is_file() else None
+
+    def _keep_failed(self, n: Sensitive[int]) -> None:
+        data = f'{{"failed": {n.reveal():10d}}}\n'.encode()  # to a file that is secret, of one size
+        write_atomically(self.folder / "failed.json", lambda file: file.write(data), mode=0o600)
+
+    def ballots(self, *, progress: Progress | None = None) -> Ballots:
+        """Each teacher's vote on the rows that are asked: this owner's part of a vote of several. Secret."""
+        rows = self._queries()
+        return self.ensemble().ballots(rows, executor=executor_of(self.config.teachers), progress=progress)
+
+    def take_votes(self, votes: Votes) -> None:
+        """Use a vote of several owners, tallied from their ballots on the rows that this run asks."""
+        if (self.folder / "answers.npz").is_file():
+            raise InputError(f"Expected a run without answers, got {self.folder}, which has them; begin a new run.")
+        if len(votes) != self.config.privacy.queries or votes.n_classes != len(self.task.classes):
+            raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got votes on others.")
+        if votes.queries != queries_digest(self._queries().X):
+            raise InputError("Expected votes tallied from ballots on the rows that this run asks, got votes on others.")
+        relation = self.budget().relation
+        if votes.relation != relation:
+            raise InputError(
+                f"Expected votes between this run's neighbours, {relation!r}, got votes between others, "
+                f"{votes.relation!r}."
+            )
+        votes.save(self.folder / "votes.npz")
+
+    def ensemble(self) -> TeacherEnsemble:
+        """The teachers that are kept, every file verified."""
+        folder = self.folder / "teachers"
+        if not self.config.teachers.keep:
+            raise StoreError("Expected a run that keeps its teachers, got one with teachers.keep = false.")
+        if not folder.is_dir():
+            raise StoreError(f"Expected teachers in {folder}, got none; run: terrine teach {self.folder}")
+        return TeacherEnsemble.load(folder, self._teacher)
+
+    def voters(self) -> Taught:
+        """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
+        rows = read_json(self.folder / "rows.json", "terrine teach")
+        try:
+            shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
+        except (KeyError, TypeError, ValueError):
+            raise StoreError(f"Expected a row's shape and dtype in {self.folder}/rows.json, got others.") from None
+        see = self._seen if self.config.features is not None else None
+        return Taught(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
+
+    def ledger(self, where: str | Path | None = None) -> Ledger:
+        """The one ledger that pays for this run's answers: made when first asked for, and never again.
+
+        Args:
+            where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
+        """
+        place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
+        budget, bound = self.budget(), self.folder / "ledger.json"
+        if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
+            raise LedgerError(
+                f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
+                "name it in TERRINE_LEDGER."
+            )
+        expected = _ledger_id(bound) if bound.is_file() else None
+        ledger = Ledger(place, budget=budget if expected is None else None)
+        if expected is None:
+            write_once(bound, canonical({"ledger": ledger.id}).encode())
+            expected = _ledger_id(bound)
+        if expected != ledger.id:
+            ledger.close()
+            raise LedgerError(
+                f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
+                "would spend the budget twice."
+            )
+        if differs := difference(ledger.budget, budget):
+            ledger.close()
+            raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
+        return ledger
+
+    def consensus(self) -> Sensitive[dict[str, Any]]:
+        """How well the teachers agree and, where public labels are known, how right they are. Secret."""
+        votes = self.vote()
+        counts = votes.counts
+        top = counts.max(axis=1)
+        share, edges = np.histogram(top / votes.n_teachers, bins=20, range=(0, 1))
+        found: dict[str, Any] = {
+            "mean_top_vote": float(top.mean()),
+            "n_teachers": votes.n_teachers,
+            "histogram": {"edges": edges.tolist(), "queries": share.tolist()},
+        }
+        if self.task.public_y is not None:
+            truth = self.task.public_y[self.asked()]
+            found["plurality_accuracy"] = float((counts.argmax(axis=1) == truth).mean())
+            found["mean_teacher_accuracy"] = float(counts[np.arange(len(truth)), truth].mean() / votes.n_teachers)
+        return Sensitive(found)
+
+    def budget(self) -> CountBudget:
+        path = self.folder / "partition.npz"
+        shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
+        return budget_of(self.config.privacy, relation=shares.relation)
+
+    def label(self, *, progress: Progress | None = None) -> Answers:
+        """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
+        check_student(self.config.student)
+        rows = self.asked()
+        X = self.task.public.X[rows]
+        budget = self.budget()
+        voters = KeptVotes(X, self.vote(), classes=self.task.classes)
+        with self.ledger() as ledger:
+            labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
+            answers = labeller.label(X, request_id=REQUEST, progress=progress)
+            # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
+            answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
+        save_answers(self.folder / "answers.npz", rows, answers)
+        shown = {
+            **asdict(budget.guarantee()),
+            "publishable": answers.secure,
+            "mechanism": mechanism_to_json(self.mechanism),
+            "n_teachers": voters.n_teachers,
+            "queries_at_most": budget.n_queries,
+            "answers_at_most": budget.n_answers,
+            "answered": answers.n_answered,
+            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
+            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
+            "secure_noise": answers.secure,
+        }
+        write_json(self.folder / "guarantee.json", shown)
+        return answers
+
+    def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
+        """The student's learner on the private rows themselves, for comparison; None without test labels. Secret."""
+        if self.task.test_y is None:
+            return None
+        from terrine.students import fit_student
+
+        private = self.task.private
+        with unheard():
+            learner = fit_student(
+                self.student(),
+                private.X,
+                private.y,
+                classes=self.task.classes,
+                seed=self.config.seed,
+                progress=progress,
+            )
+        accuracy = self.evaluated(learner)["accuracy"]
+        return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
+
+    @property
+    def _teacher(self) -> Teacher:
+        return teacher_of(self.config.teachers)
+
+    def _features(self) -> Features | Edges:
+        """What the student sees of a row: as the teachers do."""
+        assert self.config.features is not None
+        if self.config.features.kind == "edges":
+            from terrine.features.edges import Edges
+
+            return Edges(row_shape=self.task.public.X.shape[1:])
+        return self._learned
+
+    @cached_property
+    def _learned(self) -> Features:
+        """Features learned once from the public rows, and kept."""
+        from terrine.features import FeatureRecipe, Features, fit_features
+
+        path = self.folder / "features.safetensors"
+        if path.is_file():
+            return Features.load(path)
+        assert self.config.features is not None
+        try:
+            recipe = FeatureRecipe(**self.config.features.options)
+        except TypeError as error:
+            raise InputError(f"Expected other features.options, got: {error}.") from None
+        found = fit_features(self.task.public, recipe=recipe, seed=self.config.seed, device=self.config.teachers.device)
+        found.save(path)
+        return found
+
+    def _private(self) -> PrivateData:
+        """What teachers see of the private rows: the rows, or a public function of each of them."""
+        data = self.task.private
+        if self.config.features is None:
+            return data
+        with unheard():
+            seen = self._seen(data.X)
+            odd = ~np.isfinite(seen).all(axis=tuple(range(1, seen.ndim)))
+            seen[odd] = 0  # a function of the row, where an error would tell that there is one
+        return PrivateData(seen, data.y, unit=data.unit)
+
+    @cached_property
+    def _public_sample(self) -> PublicData:
+        """Some public rows as teachers see them, to try one on."""
+        X = sample(self.task.public.X)
+        return PublicData(X if self.config.features is None else self._seen(X))
+
+    def _preflight(self) -> Preflight:
+        public = self._public_sample.X
+        return Preflight(
+            teacher=self._teacher,
+            row_shape=public.shape[1:],
+            dtype=self.task.private.X.dtype if self.config.features is None else public.dtype,
+            n_classes=len(self.task.classes),
+            public=public,
+            keep=self.config.teachers.keep,
+        )
+
+    def _queries(self) -> PublicData:
+        """What teachers see of the public rows that are asked."""
+        X = self.task.public.X[self.asked()]
+        return PublicData(X if self.config.features is None else self._seen(X))
+
+    def _seen(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        assert self.config.features is not None
+        if self.config.features.kind == "edges":
+            from terrine.features.edges import edges
+
+            return edges(X)
+        return self._learned.transform(X)
+
+
+def _ledger_id(bound: Path) -> str:
+    """The ledger that a run's ledger.json binds it to."""
+    advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
+    return str(read_json(bound, "terrine label", holds=_Bound, advice=advice)["ledger"])

@@ -1,0 +1,126 @@
+"""A run whose teachers are elsewhere: public rows, a label service's answers, a student. Nothing in it is private."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine._files import write_once
+from terrine.budgets import canonical
+from terrine.errors import InputError, LedgerError
+from terrine.mechanisms import Answers, Outcome
+from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
+from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
+from terrine.runs.factories import PublicTask, public_task_of
+from terrine.service.client import RemoteLabeller
+
+Progress = Callable[[float], object]
+_FIXED = ("guarantee", "mechanism", "classes", "n_teachers")  # of a service, as long as a run goes on
+
+
+class RemoteRun(Learning):
+    """A run directory with a [labels] table in its settings.
+
+    Args:
+        folder: as `RemoteRun.create` made it.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        found = read_settings(self.folder / "config.toml")
+        if not isinstance(found, RemoteConfig):
+            raise InputError(f"Expected a run with labels.url in {self.folder}, got one of your own teachers.")
+        self.config = found
+
+    @classmethod
+    def create(cls, config: RemoteConfig, folder: str | Path) -> RemoteRun:
+        """Begin a run, or go on with one of the same settings."""
+        begin(config, Path(folder))
+        return cls(folder)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What the service said of itself when it was first asked."""
+        path = self.folder / "service.json"
+        if not path.is_file():
+            with self._labeller() as labeller:
+                write_json(path, labeller.about())
+        return read_json(path, "terrine label")
+
+    @cached_property
+    def task(self) -> PublicTask:
+        return public_task_of(self.config.data, classes=tuple(self.about["classes"]))
+
+    @property
+    def learns_from(self) -> PublicTask:
+        return self.task
+
+    @property
+    def learner(self) -> tuple[StudentConfig, int]:
+        return self.config.student, self.config.seed
+
+    def asked(self) -> NDArray[np.int64]:
+        """(n_queries,) which public rows are asked about."""
+        labels, n_public = self.config.labels, len(self.task.public)
+        if labels.queries > n_public:
+            raise InputError(f"Expected labels.queries of at most {n_public}, the public rows, got {labels.queries}.")
+        if labels.ask == "first":
+            return np.arange(labels.queries)
+        return np.random.default_rng([self.config.seed, 1]).permutation(n_public)[: labels.queries]
+
+    def label(self, *, progress: Progress | None = None) -> Answers:
+        """Ask the service: it charges; a rerun gets the same answers at no cost."""
+        rows = self.asked()
+        request = read_json(self._request(), "terrine label")["request_id"]
+        with self._labeller() as labeller:
+            self._compare(labeller.about(), _FIXED)
+            answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
+            budget = labeller.budget()
+        self._compare(budget, ("guarantee",))
+        answers = replace(answers, secure=answers.secure and bool(budget["secure"]))  # of all that the ledger answered
+        save_answers(self.folder / "answers.npz", rows, answers)
+        shown = {
+            "notes": (),
+            **self.about["guarantee"],
+            "publishable": answers.secure,
+            "mechanism": self.about["mechanism"],
+            "n_teachers": self.about["n_teachers"],
+            "queries_at_most": len(rows),
+            "answers_at_most": len(rows),
+            "answered": answers.n_answered,
+            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
+            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
+            "why_unasked": labeller.why_unasked,
+            "secure_noise": answers.secure,
+            "service": self.config.labels.url,
+            "ledger": {"id": budget["ledger_id"], "head": budget["head"]},
+        }
+        write_json(self.folder / "guarantee.json", shown)
+        return answers
+
+    def _labeller(self) -> RemoteLabeller:
+        return RemoteLabeller(
+            self.config.labels.url, batch=self.config.labels.batch, head=self.folder / "ledger-head.json"
+        )
+
+    def _compare(self, found: dict[str, Any], names: tuple[str, ...]) -> None:
+        """Refuse another service than the one that service.json is of: its guarantee would be of other answers."""
+        if other := [name for name in names if found.get(name) != self.about.get(name)]:
+            raise LedgerError(
+                f"Expected the service that {self.folder} began with, got another {', '.join(other)} from "
+                f"{self.config.labels.url}; name a new run directory."
+            )
+
+    def _request(self) -> Path:
+        """This run's name for its request, chosen once: another run with the same key is another request."""
+        path = self.folder / "request.json"
+        if not path.is_file():
+            write_once(path, canonical({"request_id": f"run {secrets.token_hex(8)}"}).encode())
+        return path

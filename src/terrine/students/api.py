@@ -1,0 +1,86 @@
+"""Fit a student to what was released, and read a kept one back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from numpy.typing import ArrayLike
+
+from terrine import _validate
+from terrine.datasets import PublicData
+from terrine.errors import DataError, InputError, StoreError
+from terrine.mechanisms import Answers
+from terrine.students import features as on_features
+from terrine.students import neural as fitted
+from terrine.students import supervised
+from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
+from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
+from terrine.students.gan import GANStudent, train_gan
+from terrine.students.label_filter import Train
+from terrine.students.lessons import lessons, read_student
+from terrine.students.nets import Progress
+from terrine.students.neural import FittedNet, fit_net
+from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
+
+Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
+FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
+
+
+def fit_student(
+    student: Student,
+    public: PublicData | ArrayLike,
+    answers: Answers | ArrayLike,
+    *,
+    classes: Sequence[str],
+    seed: int,
+    progress: Progress | None = None,
+) -> FittedStudent:
+    """Train a student on public rows and released labels. It sees nothing else, so it costs no privacy.
+
+    Args:
+        student: which learner, and its settings.
+        public: all public rows, answered or not: uint8 images (n, height, width[, channels]) or features (n, d).
+        answers: a class index, or ABSTAIN = -1, for each public row or for the first of them.
+        classes: names, in the order of the class indices.
+        seed: decides all randomness; on a CPU the same seed and number of threads give the same student, bit for bit.
+        progress: called with the share done.
+    """
+    if not isinstance(student, Student):
+        raise InputError(f"Expected a student's settings, such as VATStudent(), got {type(student).__name__}.")
+    seed = _validate.integer("seed", seed, at_least=0)
+    given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
+    train: Train
+    match student:
+        case SupervisedStudent() | FeatureStudent():
+            result = (
+                fit_estimator(student, given, seed=seed)
+                if isinstance(student, SupervisedStudent)
+                else fit_on_features(student, given, seed=seed)
+            )
+            if progress is not None:
+                progress(1.0)
+            return result
+        case VATStudent() | MatchStudent():
+            train = train_consistency
+        case GANStudent():
+            if not given.of_images:
+                raise DataError(
+                    f"Expected uint8 images (n, height, width[, channels]) for a GANStudent, got rows of shape "
+                    f"{given.row_shape}, dtype {given.rows.dtype}; VATStudent and MatchStudent take rows of features."
+                )
+            train = train_gan
+    return fit_net(student, given, seed=seed, train=train, progress=progress)
+
+
+def load_student(folder: str | Path) -> FittedStudent:
+    """A student as `save` wrote it. Every file is compared with its sha256, and nothing is executed."""
+    card, about, model = read_student(folder)
+    match card["model"]["kind"]:
+        case fitted.KIND:
+            return FittedNet.restore(about, model)
+        case supervised.KIND:
+            return FittedEstimator.restore(about, model)
+        case on_features.KIND:
+            return FittedOnFeatures.restore(about, model, Path(folder))
+    raise StoreError(f"Expected a student that is a net or an estimator, got {card['model']['kind']!r}.")

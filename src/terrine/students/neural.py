@@ -1,0 +1,154 @@
+"""Nets: from lessons to a fitted student, which predicts and is kept as safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine._blocks import blocks
+from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
+from terrine.students import nets
+from terrine.students.label_filter import Train, believed
+from terrine.students.lessons import About, Lessons, checked_rows, write_student
+from terrine.students.nets import NetSettings, Progress, Scale, torch_or_say
+
+KIND, FILE = "net", "student.safetensors"
+_MEAN, _DEVIATION = "features.mean", "features.deviation"
+_BLOCK = {"cpu": 64, "cuda": 1024}  # rows that are predicted in one go
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedNet:
+    """A net that has learned.
+
+    Attributes:
+        about: what it was trained on and how, all public.
+        weights: by name; with the mean and deviation of the public rows where rows are features.
+        device: where it predicts: "cpu", "cuda", or "auto" for a GPU where there is one.
+    """
+
+    about: About
+    weights: Mapping[str, NDArray[Any]]
+    device: str = "auto"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.about.classes
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """(n_rows,) class indices."""
+        labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1).astype(np.int64)
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes``."""
+        torch = torch_or_say()
+        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
+        scale = (self.weights[_MEAN], self.weights[_DEVIATION]) if _MEAN in self.weights else None
+        device, parts = nets.picked(self.device), []
+        with torch.no_grad():
+            for at, block in blocks(rows, _BLOCK["cpu" if device == "cpu" else "cuda"]):
+                x = nets.as_tensor(block, scale, device)
+                parts.append(self._net(nets.as_float(x)).double().softmax(1)[: at.stop - at.start].cpu().numpy())
+        return np.concatenate(parts)
+
+    def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
+        """Write the net and its model card; ``card`` is the guarantee, as a dict of public values."""
+        model = bytes(_safetensors().save(dict(self.weights)))
+        write_student(folder, about=self.about, kind=KIND, file=FILE, model=model, card=card)
+
+    @classmethod
+    def restore(cls, about: About, model: bytes) -> FittedNet:
+        try:
+            weights = _safetensors().load(model)
+        except Exception:  # safetensors raises its own type for whatever is wrong
+            raise StoreError(f"Expected weights in {FILE}, got a file that cannot be read.") from None
+        student = cls(about=about, weights=weights)
+        if (_MEAN in weights) == about.images or student._net is None:
+            raise StoreError(f"Expected the weights that the model card describes in {FILE}, got others.")
+        return student
+
+    @cached_property
+    def _net(self) -> Any:
+        torch = torch_or_say()
+        sizes = self.about.settings
+        settings = NetSettings(
+            channels=tuple(sizes["channels"]), depth=sizes["depth"], hidden=tuple(sizes["hidden"]), norm=sizes["norm"]
+        )
+        net = nets.build(settings, self.about.row_shape, len(self.classes))
+        state = {name: torch.from_numpy(np.array(w)) for name, w in self.weights.items() if not _is_scale(name)}
+        try:
+            net.load_state_dict(state)
+        except RuntimeError:
+            raise StoreError("Expected weights that fit the net of the model card, got others.") from None
+        return net.to(nets.picked(self.device)).to(memory_format=torch.channels_last).eval()
+
+
+def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, progress: Progress | None) -> FittedNet:
+    """Rows to tensors, all randomness from ``seed``, ``train``, and what came out of it."""
+    torch = torch_or_say()
+    device = nets.picked(settings.device)
+    if not given.of_images and given.rows.ndim != 2:
+        raise DataError(
+            f"Expected uint8 images (n, height, width[, channels]) or rows of features (n, d), "
+            f"got rows of shape {given.rows.shape[1:]}, dtype {given.rows.dtype}."
+        )
+    least = 2 ** len(settings.channels)
+    if given.of_images and min(given.row_shape[:2]) < least:
+        raise DataError(f"Expected images of at least {least} x {least} pixels, got {given.row_shape[:2]}.")
+    scale = None if given.of_images else _scale(given.rows)
+
+    def fresh() -> Any:
+        net = nets.build(settings, given.row_shape, len(given.classes))
+        return net.to(device).to(memory_format=torch.channels_last).train()
+
+    x = nets.as_tensor(given.rows, scale, device)
+    answered, labels = (torch.from_numpy(a).to(device) for a in (given.answered, given.labels))
+    judging = settings.folds / (settings.folds + 2)  # share of the work: the folds' nets have half the steps
+
+    def done(share: float) -> None:
+        if progress is not None:
+            progress(share)
+
+    with nets.seeded(seed, device):
+        how: dict[str, Any] = {"fresh": fresh, "device": device}
+        if settings.folds:
+            kept = believed(settings, x, answered, labels, train=train, progress=lambda k: done(k * judging), **how)
+            answered, labels = answered[kept], labels[kept]
+        net = train(settings, x, answered, labels, progress=lambda k: done(judging + k * (1 - judging)), **how)
+    done(1.0)
+    weights = {name: tensor.cpu().contiguous().numpy() for name, tensor in net.state_dict().items()}
+    if not all(np.isfinite(w).all() for w in weights.values()):
+        rate = settings.learning_rate
+        raise InputError(f"Expected training to converge, got weights that are not finite; try learning_rate < {rate}.")
+    if scale is not None:
+        weights |= {_MEAN: scale[0], _DEVIATION: scale[1]}
+    described = {"student": type(settings).__name__, **asdict(settings)}
+    about = About.of(given, seed=seed, settings=described, n_learned=len(labels))
+    return FittedNet(about=about, weights=weights, device=settings.device)
+
+
+def _scale(rows: NDArray[Any]) -> Scale:
+    """Mean and deviation of each feature over the public rows; a feature that never changes keeps deviation 1."""
+    mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+    return mean.astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+
+
+def _is_scale(name: str) -> bool:
+    return name in (_MEAN, _DEVIATION)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise MissingDependencyError(
+            "Expected safetensors to keep nets, got no such package; install it with: pip install 'terrine[torch]'"
+        ) from None
+    return safetensors.numpy

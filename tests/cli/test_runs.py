@@ -1,0 +1,227 @@
+"""Commands over a run directory, as a user types them; the demonstration at a size for tests."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import stat
+import time
+
+import pytest
+
+from terrine.cli import common, main
+from terrine.runs import demo as demonstration
+from terrine.runs.config import RunConfig
+
+SETTINGS = """
+[data]
+name = "blobs"
+[teachers]
+number = 40
+kind = "logistic"
+executor = "serial"
+[privacy]
+mechanism = "confident"
+threshold = 30
+sigma_check = 12
+sigma_vote = 6
+queries = 120
+answers = 90
+delta = 1e-5
+[student]
+kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
+"""
+
+
+@pytest.fixture
+def terrine(capsys, monkeypatch, tmp_path):
+    """Run a command in a folder with run.toml: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(SETTINGS)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["terrine", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return call
+
+
+def test_stage_by_stage(terrine, tmp_path):
+    for command, words in (
+        ("teach run.toml", "40 teachers, trained and kept"),
+        ("vote run", "The votes are secret"),
+        ("label run", "Guarantee: ε = "),
+        ("learn run", "right on 500 test rows"),
+        ("report run", "run/report.html"),
+    ):
+        code, out, err = terrine(*command.split())
+        assert (code, err) == (0, "")
+        assert words in out
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!")
+    assert "no problem found" in terrine("ledger", "verify", "run")[1]
+    assert "ε, guaranteed" in terrine("ledger", "show", "run")[1]
+    assert json.loads(terrine("ledger", "show", "run", "--json")[1])["queries"] <= 120
+
+
+def test_all_at_once_and_as_json(terrine):
+    code, out, _ = terrine("run", "run.toml", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["guarantee"]["publishable"]
+    assert facts["student"]["accuracy"] > 0.9
+    again = json.loads(terrine("run", "run", "--json")[1])
+    assert again["guarantee"] == facts["guarantee"]
+
+
+def test_what_is_secret_needs_asking_for(terrine, tmp_path):
+    terrine("teach", "run.toml")
+    public = terrine("vote", "run", "--json")[1]
+    assert set(json.loads(public)) == {"run", "teachers", "queries", "classes"}
+    code, out, err = terrine("vote", "run", "--plot", "votes.png")
+    assert (code, out) == (2, "")
+    assert "--reveal" in err
+    code, out, _ = terrine("vote", "run", "--reveal", "--plot", "votes.png")
+    assert code == 0
+    assert "depend on private votes" in " ".join(out.split())
+    assert stat.S_IMODE((tmp_path / "votes.png").stat().st_mode) == 0o600
+    assert json.loads(terrine("vote", "run", "--reveal", "--json")[1])["secret"].startswith("secret")
+
+
+def test_owners_tally(terrine, tmp_path):
+    (tmp_path / "two.toml").write_text(SETTINGS.replace("number = 40", "number = 40\nfirst_id = 40"))
+    for name in ("run", "two"):
+        terrine("teach", f"{name}.toml")
+        assert terrine("vote", name, "--ballots", f"{name}.npz")[0] == 0
+    assert "80 teachers of 2 owners" in terrine("tally", "run.npz", "two.npz", "--out", "run")[1]
+    assert terrine("label", "run")[0] == 0
+    code, _, err = terrine("tally", "run.npz", "run.npz", "--out", "votes.npz")
+    assert code == 2
+    assert "got teacher 0 in two ballots" in err
+
+
+def test_a_dry_run(terrine, tmp_path):
+    code, out, _ = terrine("run", "run.toml", "--dry-run")
+    assert code == 0
+    assert "ε, publishable" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["teach", "none.toml"], "got no such file"),
+        (["vote", "."], "which has no config.toml"),
+        (["label", "run.toml"], "terrine teach"),
+        (["teach", ".", "--out", "x"], "Expected --out with a run's settings"),
+        (["ledger", "show", "none.sqlite"], "Expected a ledger"),
+    ],
+)
+def test_mistakes_are_one_line(terrine, words, said):
+    code, out, err = terrine(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_progress_is_told_in_a_pipe_too(monkeypatch, capfd):
+    monkeypatch.setattr(common, "_EVERY", 0.01)
+    with common.progress_bar("teaching", quiet=False) as told:
+        told(0.5)
+        deadline = time.monotonic() + 10
+        shown = ""
+        while "teaching: 50%, 0 s" not in shown and time.monotonic() < deadline:
+            shown += capfd.readouterr().err
+    assert "teaching: 50%, 0 s" in shown
+    capfd.readouterr()
+    with common.progress_bar("teaching", quiet=True) as told:
+        told(0.5)
+        time.sleep(0.05)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_demonstration(terrine, tmp_path, monkeypatch):
+    """The same stages and page, on a thirtieth of the images."""
+    small = demonstration.DEMO.model_dump(exclude_none=True)
+    small["data"]["options"] |= {"n_private": 4_000, "n_public": 400, "n_test": 200}
+    small["teachers"] |= {"number": 20, "executor": "serial"}
+    small["privacy"] |= {"queries": 400, "epsilon": 20.0}
+    monkeypatch.setattr(demonstration, "DEMO", RunConfig.model_validate(small))
+    monkeypatch.setattr(demonstration, "COMPARED", 1_000)
+    code, out, _ = terrine("demo", "--out", "demo")
+    assert code == 0
+    for words in ("student", "without privacy", "answers given", "ε, publishable", "report.html"):
+        assert words in out
+    assert (tmp_path / "demo" / "report.html").is_file()
+
+
+CSV = """
+seed = 3
+[data]
+private = "private.csv"
+public = "public.csv"
+label = "kind"
+classes = ["a", "b"]
+[teachers]
+number = 10
+kind = "sklearn"
+estimator = "sklearn.{estimator}"
+executor = "serial"
+keep = {keep}
+partition = "balanced"
+[privacy]
+mechanism = "gnmax"
+sigma = 2
+queries = 20
+delta = 1e-5
+[student]
+kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
+"""
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, tmp_path, keep):
+    """The same words, exit code and files with a cell of 1e39 and without; --reveal tells how many teachers failed."""
+    rng = random.Random(0)
+    lines = [f"{rng.gauss(k % 2, 0.3)},{rng.gauss(0, 1)},{'ab'[k % 2]}" for k in range(200)]
+    (tmp_path / "public.csv").write_text("x,y\n" + "\n".join(line.rpartition(",")[0] for line in lines[:60]))
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep))
+    said, files = [], []
+    for place, cell in enumerate(("0.5", "1e39")):
+        (tmp_path / "private.csv").write_text("x,y,kind\n" + "\n".join([f"{cell},0.1,a", *lines]))
+        out = tmp_path / f"out{place}"
+        code, printed, error = terrine("run", "own.toml", "--out", out)
+        assert code == 0
+        said.append((error, re.sub(r"\d+ queries|out\d", "", printed).split("Student")[0]))
+        files.append(sorted(str(path.relative_to(out)) for path in out.rglob("*")))
+        revealed = json.loads(terrine("run", out, "--reveal", "--json")[1])
+        assert revealed["failed_teachers"] == place
+        assert revealed["secret"] == "secret: depends on private rows"
+        printed = terrine("vote", out, "--reveal")[1]
+        assert f"{place} of 10 teachers could not learn" in printed
+        assert "failed" not in terrine("run", out, "--json")[1]
+        if keep == "true":
+            assert f"{place} of 10 teachers could not learn" in terrine("teach", out, "--reveal")[1]
+        else:
+            assert stat.S_IMODE((out / "failed.json").stat().st_mode) == 0o600
+        page = (out / "report.html").read_text()
+        assert "could not learn" not in page
+        assert "min_units" in page
+    assert said[0] == said[1]
+    assert files[0] == files[1]
+
+
+def test_a_teacher_that_cannot_work_is_refused_before_a_private_row_is_dealt(terrine, tmp_path):
+    (tmp_path / "private.csv").write_text("x,kind\n" + "\n".join(f"{k},{'ab'[k % 2]}" for k in range(40)))
+    (tmp_path / "public.csv").write_text("x\n" + "\n".join(str(-k) for k in range(30)))
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="naive_bayes.MultinomialNB", keep="true"))
+    code, _, error = terrine("run", "own.toml", "--out", tmp_path / "out")
+    assert code == 2
+    assert "public rows it failed with ValueError: Negative values in data" in error
+    assert "Nothing was taught, written or spent" in error
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["config.toml"]

@@ -1,14 +1,15 @@
 """What the time of a request tells of private data, through a real service at the default pace.
 
     python experiments/timing.py neighbors --requests 1600
-    python experiments/timing.py scaled --requests 1000
+    python experiments/timing.py scaled --requests 2000
     python experiments/timing.py neighbors --requests 100 --tree ../before   # another checkout's code
 
 `neighbors`: 50 teachers that raise on a row with no neighbor in their share, requests of 32 rows that fewer or more
 teachers fail on: the rank correlation of a request's time with the number of teachers that fail on some row of it.
 
-`scaled`: scaled logistic regression, 256 rows near the largest float32; one teacher's share is there whole, or half of
-it, by a coin for each request. How often one request's time guesses the coin, with the best threshold in hindsight.
+`scaled`: scaled logistic regression, 256 rows near the largest float32; one teacher's share is there whole, or one half
+of it twice, by a coin for each request. How often one request's time guesses the coin in the second
+half of the requests, by the threshold that was best in the first.
 
 Both print one JSON object.
 """
@@ -66,10 +67,10 @@ def scaled(n_requests: int, seed: int) -> dict[str, Any]:
     from sklearn.preprocessing import StandardScaler
 
     rng = np.random.default_rng(seed)
-    rows, labels = rng.normal(size=(N_TEACHERS * 40, WIDTH)), rng.integers(3, size=N_TEACHERS * 40)
-    rows[:40] *= 1e-3  # teacher 0's: scaled up again, the largest numbers overflow
+    rows, labels = 4 * rng.normal(size=(N_TEACHERS * 40, WIDTH)), rng.integers(3, size=N_TEACHERS * 40)
+    rows[20:40] *= 1e-3  # half of teacher 0's: with the other half, the largest numbers stay finite when scaled
     halved = rows.copy()
-    halved[:20] *= 4e3  # half of its share is like anyone's, and the numbers stay finite
+    halved[:20] = rows[20:40]  # without it they overflow
     estimator = make_pipeline(StandardScaler(), LogisticRegression())
     both = [teach(estimator, some.astype(np.float32), labels) for some in (rows, halved)]
     largest = np.finfo(np.float32).max

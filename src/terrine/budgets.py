@@ -34,9 +34,12 @@ _KINDS: dict[str, type[LNMax | GNMax | ConfidentGNMax]] = {
 }
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical(value: Mapping[str, Any]) -> str:
     """JSON with one spelling: what is stored, compared and hashed."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
@@ -55,6 +58,12 @@ def mechanism_from_json(value: Any) -> Mechanism:
         raise
     except (KeyError, TypeError, ValueError):
         raise InputError("Expected a mechanism as JSON, got something else.") from None
+
+
+@lru_cache(maxsize=64)
+def mechanism_from_text(text: str) -> Mechanism:
+    """From `canonical` JSON, as a ledger's entries have it."""
+    return mechanism_from_json(json.loads(text))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,7 +213,10 @@ class Labeller:
             known |= self.ledger.recall_each(begun, ())[0]
         cast: dict[str, NDArray[np.int64]] = {}  # votes by query: secret, and gone with this call
         while turns := _turns(requests, known):
-            asks = [replace(request.ask, n_queries=len(queries)) for request, queries in turns]
+            asks = [
+                request.ask if len(queries) == request.ask.n_queries else replace(request.ask, n_queries=len(queries))
+                for request, queries in turns
+            ]
             answered = self.ledger.reserve_each(self.mechanism, asks, secure=self._noise.secure)
             granted, short = [], []
             for (request, queries), got in zip(turns, answered, strict=True):

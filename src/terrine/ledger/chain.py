@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +78,9 @@ class Page:
             total=self.total,
             account_total=self._accounts[account],
         )
-        self._digest = entry.chained(self._digest)
-        self._entries.append(replace(entry, digest=self._digest))
+        entry.seal(self._digest)
+        self._digest = entry.digest
+        self._entries.append(entry)
         if kept:
             self._kept[self._seq] = kept
 

@@ -70,6 +70,10 @@ class Entry:
             row[f"{whose}_charge"] = spent.charge
         return row
 
+    def seal(self, before: str) -> None:
+        """Give a new entry its digest, after the entry, or the header, of digest ``before``."""
+        object.__setattr__(self, "digest", self.chained(before))
+
     def chained(self, before: str) -> str:
         """What its digest must be, after the entry, or the header, of digest ``before``."""
         fields = self.flat()
@@ -104,12 +108,12 @@ class Ask:
             raise InputError("Expected account to be at most 64 printable characters, got something else.")
         if not isinstance(self.digest, str) or len(self.digest) > 64:
             raise InputError("Expected digest to be at most 64 characters, got something else.")
-        return replace(
-            self,
-            request_id=checked_request_id(self.request_id),
-            n_queries=_validate.integer("n_queries", self.n_queries, at_least=1),
-            quota=None if self.quota is None else _validate.integer("quota", self.quota, at_least=0),
-        )
+        checked_request_id(self.request_id)
+        n_queries = _validate.integer("n_queries", self.n_queries, at_least=1)
+        quota = None if self.quota is None else _validate.integer("quota", self.quota, at_least=0)
+        if n_queries is self.n_queries and quota is self.quota:
+            return self
+        return replace(self, n_queries=n_queries, quota=quota)
 
 
 def checked_request_id(request_id: Any) -> str:
@@ -199,10 +203,13 @@ def header_digest(header: Mapping[str, Any]) -> str:
     return sha256(canonical({name: header[name] for name in ("schema", "ledger_id", "budget")}))
 
 
+_ROWS = json.JSONEncoder(separators=(",", ":"))
+
+
 def answers_digest(answers: Iterable[tuple[str, Kept]]) -> str:
     """Over [query, label, outcome, secure] of each, sorted."""
     rows = sorted([query, *kept] for query, kept in answers)
-    return sha256(json.dumps(rows, separators=(",", ":")))
+    return sha256(_ROWS.encode(rows))
 
 
 def row_digest(row: Mapping[str, Any]) -> str:

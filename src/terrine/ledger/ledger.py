@@ -24,7 +24,7 @@ from terrine.budgets import (
     canonical,
     difference,
     has_check,
-    mechanism_from_json,
+    mechanism_from_text,
     mechanism_to_json,
 )
 from terrine.errors import (
@@ -220,7 +220,7 @@ class Ledger:
                 )
 
     def _settle(self, page: Page, reserved: Entry, n_answered: int, kept: Mapping[str, Kept]) -> None:
-        mechanism = mechanism_from_json(json.loads(reserved.mechanism))
+        mechanism = mechanism_from_text(reserved.mechanism)
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(
                 f"Expected n_answered={reserved.n_queries} (a mechanism without a check answers every query), "
@@ -229,7 +229,8 @@ class Ledger:
         if n_answered > reserved.n_queries:
             raise LedgerError(f"Expected n_answered <= {reserved.n_queries}, as reserved, got n_answered={n_answered}.")
         price = self._budget.price(mechanism, n_queries=reserved.n_queries, n_answers=n_answered)
-        price = replace(price, charge=min(price.charge, reserved.charge))
+        if price.charge > reserved.charge:
+            price = replace(price, charge=reserved.charge)
         page.add(
             kind=SETTLE,
             request_id=reserved.request_id,
@@ -324,7 +325,7 @@ class Ledger:
         with self._store.transaction(write=False) as now:
             sums = Derived.newest(now, now.last()).counts.sums
         for text, (queries, answers) in sorted(sums.items()):
-            mechanism = mechanism_from_json(json.loads(text))
+            mechanism = mechanism_from_text(text)
             cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
             curve = curve + cost.renamed(curve.basis)
         return curve

@@ -197,8 +197,11 @@ class Transaction:
         return found
 
 
+_ROWS = json.JSONEncoder(separators=(",", ":"))
+
+
 def _json(values: Sequence[Any]) -> str:
-    return json.dumps(values, separators=(",", ":"))
+    return _ROWS.encode(values)
 
 
 def _entry(row: Any) -> Entry:

@@ -34,6 +34,7 @@ FEATURES = 64
 BATCH = 1000
 CONNECTIONS = 64
 POLLERS = 60
+WITHOUT = "TERRINE_BENCHMARK_WITHOUT"
 
 SINGLE = """
 local thread, n = 0, 0
@@ -97,9 +98,17 @@ def make_key(where: str) -> None:
 
 def serve(where: str, port: int, pace: float) -> None:
     """`terrine serve` of a run whose teachers are these."""
-    import terrine.runs.local
+    for name in filter(None, os.environ.get(WITHOUT, "").split(",")):
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed
+    from importlib import import_module
+
     from terrine import Ledger, Votes
     from terrine.cli import serving
+
+    try:
+        runs: Any = import_module("terrine.runs.local")
+    except ImportError:  # as it was called before
+        runs = import_module("terrine.run")
 
     class Trivial:
         n_teachers, classes, row_shape, dtype = 1000, tuple("abcdefghij"), (FEATURES,), "float32"
@@ -124,7 +133,7 @@ def serve(where: str, port: int, pace: float) -> None:
         def ledger(self, where: Any) -> Ledger:
             return Ledger(where)
 
-    terrine.runs.local.Run = Run  # type: ignore[assignment, misc]
+    runs.Run = Run
     serving.serve(Path(tempfile.gettempdir()), ledger=where, port=port, rate=1e9, pace=pace)
 
 
@@ -132,14 +141,14 @@ def serve(where: str, port: int, pace: float) -> None:
 
 
 class Version:
-    """One tree of the package."""
+    """One tree of the package, and packages that its own `[service]` extra does not bring."""
 
-    def __init__(self, name: str, source: Path) -> None:
-        self.name, self._source = name, source
+    def __init__(self, name: str, source: Path, *, without: str = "") -> None:
+        self.name, self._source, self._without = name, source, without
 
     def call(self, *words: Any) -> subprocess.Popen[str]:
         command = [sys.executable, __file__, *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(self._source), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(self._source), "OMP_NUM_THREADS": "1", WITHOUT: self._without}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def told(self, *words: Any) -> str:
@@ -403,7 +412,12 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         versions = [Version("after", ROOT / "src")]
         if given.before != "none":
-            versions.insert(0, Version("before", stack.enter_context(tree(given.before))))
+            source = stack.enter_context(tree(given.before))
+            extra = subprocess.run(
+                ["git", "-C", str(ROOT), "show", f"{given.before}:pyproject.toml"], capture_output=True, check=True
+            ).stdout.decode()
+            lacks = ",".join(name for name in ("httptools", "uvloop") if name not in extra)
+            versions.insert(0, Version("before", source, without=lacks))
         bodies(folder, threads=2, files=given.files)
 
         def file(name: str) -> str:

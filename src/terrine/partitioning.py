@@ -22,7 +22,7 @@ from terrine.datasets.units import unit_ids
 from terrine.errors import InputError, SecretError
 from terrine.sensitive import Sensitive
 
-SCHEMA = "terrine.partitioning/1"
+SCHEMA = "terrine.partition/1"
 SHARES_SCHEMA = "terrine.shares/1"
 METHODS = ("hashed", "balanced")
 # What two neighbouring data sets may differ in, so that at most one teacher's share differs.

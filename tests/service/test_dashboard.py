@@ -230,7 +230,7 @@ def test_the_line_can_be_read_by_pointer_and_keys(service, tab):
         slider = one.page.get_by_role("slider", name="Time of the numbers below")
         slider.press("Home")
         first = one.text("#readout")
-        assert "20 questions" in first
+        assert ": 0 questions" in first  # the key was made before anything was asked
         assert slider.get_attribute("aria-valuetext") == first
         slider.press("End")
         one.sees("#readout", "60 questions and 30 answers charged, 30.0% of the budget")

@@ -81,7 +81,7 @@ def test_a_stream_gives_the_votes_of_all_at_once(name, monkeypatch):
     rows = images(300, seed=2)[0]
     whole = taught.vote(rows).counts
     assert (np.concatenate([taught.vote(rows[i : i + 77]).counts for i in range(0, 300, 77)]) == whole).all()
-    monkeypatch.setattr(ensemble, "_BLOCK", 13)
+    monkeypatch.setattr(workers, "_BLOCK", 13)
     assert (taught.vote(rows).counts == whole).all()
 
 

@@ -82,11 +82,11 @@ class Entry:
         return Head(self.seq, self.digest)
 
 
-_COLUMNS = {
-    **{name: name for name in Entry.__dataclass_fields__ if name not in ("total", "account_total")},
-    **{f"total_{name}": f"total.{name}" for name in ("queries", "answers", "charge")},
-    **{f"account_{name}": f"account_total.{name}" for name in ("queries", "answers", "charge")},
-}  # where each column's value is
+_SPENT = {"total": "total", "account": "account_total"}
+_COLUMNS = {name: name for name in Entry.__dataclass_fields__ if name not in _SPENT.values()} | {
+    f"{whose}_{name}": f"{field}.{name}" for whose, field in _SPENT.items() for name in ("queries", "answers", "charge")
+}
+_COLUMNS = dict(sorted(_COLUMNS.items()))  # where each column's value is; as canonical JSON has them
 
 
 def fields_of(columns: Iterable[str]) -> attrgetter[tuple[Any, ...]]:
@@ -150,6 +150,26 @@ class Kept(NamedTuple):
     label: int
     outcome: int
     secure: bool
+
+
+class Part(NamedTuple):
+    """What an entry says of its part: all that those who look it up need."""
+
+    request_id: str
+    part: int
+    kind: str
+    time: str
+    account: str
+    mechanism: str
+    n_queries: int
+    n_answers: int
+    charge: int
+    secure: bool
+    asked: str
+
+    @property
+    def spending(self) -> Spending:
+        return Spending(queries=self.n_queries, answers=self.n_answers, charge=self.charge)
 
 
 class Head(NamedTuple):

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from terrine.ledger.entries import RESERVE, SETTLE
+from terrine.ledger.entries import RESERVE, SETTLE, Part
 from terrine.ledger.tables import ANSWERS, COUNTS, ENTRIES, KEYS, REQUESTS, REVOKED, TREE
 
 
@@ -34,7 +34,9 @@ class Statements:
         self.entries_of = sa.select(ENTRIES).where(self._among(seq)).order_by(seq)
         self.entries_of_request = sa.select(ENTRIES).where(self._among(request_id)).order_by(seq)
         name, number = self._fields([request_id, part])
-        self.entries_of_parts = sa.select(ENTRIES).where(request_id == name, part == number)
+        self.entries_of_parts = sa.select(*(ENTRIES.c[field] for field in Part._fields)).where(
+            request_id == name, part == number
+        )
         self.audited = self._audited(after)
 
         self.parts = (

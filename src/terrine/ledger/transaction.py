@@ -11,7 +11,7 @@ from terrine.budgets import Spending
 from terrine.errors import LedgerError
 from terrine.ledger import merkle
 from terrine.ledger.derived import Counts
-from terrine.ledger.entries import Entry, Head, Kept, fields_of, is_digest
+from terrine.ledger.entries import Entry, Head, Kept, Part, fields_of, is_digest
 from terrine.ledger.files import Replaced
 from terrine.ledger.sql import as_json, statements
 from terrine.ledger.tables import ANSWERS, COUNTS, ENTRIES, REQUESTS, TREE
@@ -83,10 +83,10 @@ class Transaction:
     def of_request(self, request_id: str) -> list[Entry]:
         return [_entry(row) for row in self._among(self._sql.entries_of_request, [request_id])]
 
-    def of_parts(self, parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int, str], Entry]:
+    def of_parts(self, parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int, str], Part]:
         """The reservations and settlements of these requests and parts, by both and kind."""
         found = self.connection.execute(self._sql.entries_of_parts, {"rows": as_json(parts)}) if parts else ()
-        return {(entry.request_id, entry.part, entry.kind): entry for entry in map(_entry, found)}
+        return {tuple(row[:3]): Part(*row) for row in found}
 
     def parts(self, request_ids: Collection[str]) -> dict[str, int]:
         """How many reservations these requests have, where they have some."""

@@ -157,8 +157,7 @@ class CountBudget:
 
     def room(self, spent: Spending, mechanism: Mechanism) -> int:
         """How many more queries fit if every one of them is answered."""
-        left = self.limit - spent
-        return max(min(left.queries, left.answers), 0)
+        return max(min(self.n_queries - spent.queries, (self.n_answers or 0) - spent.answers), 0)
 
     def remaining(self, spent: Spending) -> dict[str, float]:
         left = self.limit - spent

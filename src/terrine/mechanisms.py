@@ -111,7 +111,7 @@ class Answers:
     n_answered: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_answered", int((self.outcomes == Outcome.TEACHERS).sum()))
+        object.__setattr__(self, "n_answered", int(np.count_nonzero(self.outcomes == Outcome.TEACHERS)))
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -193,7 +193,8 @@ def test_no_verb_makes_a_statement_per_row_and_the_newest_entry_is_found_by_inde
         known, _ = ledger.recall_each([query for _, answers in pairs for query in answers], [])
         assert len(known) == 1280
         assert len(seen) < 28
-        assert not any(many for _, many in seen)  # an executemany runs its statement once for each row
+        if postgres.on_server(where):
+            assert not any(many for _, many in seen)  # an executemany goes to the server once for each row
         with ledger._store.transaction(write=False) as now:
             newest = "SELECT * FROM terrine_entries ORDER BY seq DESC LIMIT 1"
             explain = "EXPLAIN" if postgres.on_server(where) else "EXPLAIN QUERY PLAN"

@@ -25,6 +25,7 @@ from terrine.votes import Votes
 Progress = Callable[[float], object]
 
 _QUERY = "terrine.query/3"  # the hash's domain: a change of it forgets every answer
+_UNASKED = Kept(ABSTAIN, Outcome.UNASKED, True)
 _BEFORE = "terrine.query/2"  # did not know who votes, nor for what; of requests that were begun under it
 
 
@@ -77,9 +78,9 @@ class Labeller:
             "n_teachers": ensemble.n_teachers,
             "voters": identity,
         }
-        self._text = f"{_QUERY} {canonical(asked)}"
         before = f"{_BEFORE} {canonical(mechanism_to_json(mechanism))} {len(ensemble.classes)}"
-        self._before = None if identity else before
+        self._start = hashlib.sha256(f"{_QUERY} {canonical(asked)}".encode()).digest()
+        self._before = None if identity else hashlib.sha256(before.encode()).digest()
         ledger.budget.price(mechanism, n_queries=1, n_answers=1)
         relation = getattr(ensemble, "relation", None)
         if relation is not None and ledger.budget.relation not in (ONE_TEACHER, relation):
@@ -298,8 +299,7 @@ class Labeller:
         return [request.stopped or self._answers(request, known) for request in requests]
 
     def _answers(self, request: _Request, known: dict[str, Kept]) -> Answers:
-        unasked = Kept(ABSTAIN, Outcome.UNASKED, True)
-        given = [known.get(query, unasked) for query in request.queries]
+        given = [known.get(query, _UNASKED) for query in request.queries]
         return Answers(
             labels=np.array([one.label for one in given], dtype=np.int64),
             outcomes=np.array([one.outcome for one in given], dtype=np.int64),
@@ -318,13 +318,13 @@ class Labeller:
             raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
         return None if student_proba is None else validated_proba(student_proba, self._unanimous(n_rows))
 
-    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, text: str = "") -> list[str]:
-        """A hash of who is asked and how (``text``), row and, where a student is asked along, its rounded scores."""
+    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, start: bytes = b"") -> list[str]:
+        """A hash of who is asked and how (``start``), row and, where a student is asked along, its rounded scores."""
         digests = row_digests(rows)
         if proba is not None:
             scores = to_lattice(self._ensemble.n_teachers * proba).astype("<i8")
             digests = [digest + score.tobytes() for digest, score in zip(digests, scores, strict=True)]
-        start = hashlib.sha256((text or self._text).encode()).digest()
+        start = start or self._start
         return [hashlib.sha256(start + digest).hexdigest() for digest in digests]
 
     def __repr__(self) -> str:

@@ -270,7 +270,7 @@ class _Audit:
         if not self.comparable:
             return
         try:
-            nodes = self.derived.add(entry, outcomes)
+            nodes = self.derived.add([(entry, outcomes)])
         except ValueError:  # a digest that is none, of which was said before that it does not match
             self.comparable = False
             return

@@ -29,7 +29,8 @@ class Page:
         self._now = now
         self._derived = Derived.newest(now, last)
         self._seq, self._digest, self.total = (last.seq, last.digest, last.total) if last else (0, start, Spending())
-        self._time = last.time if last else ""
+        here = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._time = max(last.time, here) if last else here  # it stands still where the clock went back
         self._accounts = {last.account: last.account_total} if last else {}
         if last and (others := set(accounts) - {last.account}):
             self._accounts |= now.accounts(others)
@@ -53,12 +54,8 @@ class Page:
         asked: str = "",
         kept: Mapping[str, Kept] | None = None,
     ) -> None:
-        """``price`` is what its part costs from here on; the totals move by ``change``; ``kept`` is settled by it.
-
-        Time stands still where the clock went back: entries are in the order of their times.
-        """
+        """``price`` is what its part costs from here on; the totals move by ``change``; ``kept`` is settled by it."""
         self._seq += 1
-        self._time = max(self._time, datetime.now(UTC).isoformat(timespec="milliseconds"))
         self.total = self.total + change
         self._accounts[account] = self.spent_by(account) + change
         entry = Entry(
@@ -109,9 +106,9 @@ class Page:
         """Entries, answers, and what follows from them."""
         if not self._entries:
             return
-        now, nodes = self._now, []
-        for entry in self._entries:
-            nodes += self._derived.add(entry, [kept.outcome for kept in self._kept.get(entry.seq, {}).values()])
+        now = self._now
+        outcomes = ([kept.outcome for kept in self._kept.get(entry.seq, {}).values()] for entry in self._entries)
+        nodes = self._derived.add(zip(self._entries, outcomes, strict=True))
         now.append(self._entries)
         now.keep(self._kept)
         self._derived.write(now, nodes)

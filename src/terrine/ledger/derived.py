@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
 
 _EVERY = 2000  # entries between two rows of counts where many are taken up at once
-_NAMES = {Outcome.TEACHERS: "answered", Outcome.ABSTAINED: "withheld", Outcome.REINFORCED: "reinforced"}
+_NAMES: dict[int, str] = {Outcome.TEACHERS: "answered", Outcome.ABSTAINED: "withheld", Outcome.REINFORCED: "reinforced"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +46,23 @@ class Counts:
     sums: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     root: str = ""
 
-    def after(self, entry: Entry, outcomes: Iterable[int]) -> Counts:
-        """From an entry and the outcomes of the answers it kept."""
-        numbers = {"answered": self.answered, "withheld": self.withheld, "reinforced": self.reinforced}
-        for outcome in outcomes:
-            if outcome in _NAMES:  # an audit says so where it is none of them
-                numbers[_NAMES[Outcome(outcome)]] += 1
-        queries, answers = self.sums.get(entry.mechanism, (0, 0))
-        opened, sums = self.open, self.sums
-        if entry.kind == RESERVE:
-            opened += entry.n_queries
-            sums = {**sums, entry.mechanism: (queries + entry.n_queries, answers + entry.n_answers)}
-        elif entry.kind == SETTLE:
-            opened -= entry.n_queries
-            sums = {**sums, entry.mechanism: (queries, answers + entry.n_answers - entry.n_queries)}
-        return Counts(seq=entry.seq, open=opened, **numbers, secure=self.secure and entry.secure, sums=sums, root="")
+    def after(self, added: Iterable[tuple[Entry, Iterable[int]]]) -> Counts:
+        """From entries, each with the outcomes of the answers it kept."""
+        seq, opened, secure, sums = self.seq, self.open, self.secure, dict(self.sums)
+        numbers = self.outcomes()
+        for entry, outcomes in added:
+            for outcome in outcomes:
+                if outcome in _NAMES:  # an audit says so where it is none of them
+                    numbers[_NAMES[outcome]] += 1
+            seq, secure = entry.seq, secure and entry.secure
+            queries, answers = sums.get(entry.mechanism, (0, 0))
+            if entry.kind == RESERVE:
+                opened += entry.n_queries
+                sums[entry.mechanism] = (queries + entry.n_queries, answers + entry.n_answers)
+            elif entry.kind == SETTLE:
+                opened -= entry.n_queries
+                sums[entry.mechanism] = (queries, answers + entry.n_answers - entry.n_queries)
+        return Counts(seq=seq, open=opened, **numbers, secure=secure, sums=sums, root="")
 
     def row(self) -> list[Any]:
         """As the table's columns."""
@@ -106,7 +108,7 @@ class Derived:
             return found
         nodes: list[str] = []
         for entry, outcomes in _with_outcomes(now, after=found.counts.seq):
-            nodes += found.add(entry, outcomes)
+            nodes += found.add([(entry, outcomes)])
             if now.write and (entry.seq % _EVERY == 0 or entry.seq == last.seq):
                 found.write(now, nodes)
                 nodes = []
@@ -120,11 +122,12 @@ class Derived:
         """Of an empty ledger, the header's digest."""
         return TreeHead(self.head if self.counts.seq else Head(0, start), self.frontier.root())
 
-    def add(self, entry: Entry, outcomes: Iterable[int]) -> list[str]:
-        """The hashes of the nodes that the entry completes."""
-        self.counts = self.counts.after(entry, outcomes)
-        self.digest = entry.digest
-        return list(self.frontier.append(entry.digest))
+    def add(self, added: Iterable[tuple[Entry, Iterable[int]]]) -> list[str]:
+        """Entries, each with the outcomes of the answers it kept; the hashes of the nodes that they complete."""
+        pairs = list(added)
+        self.counts = self.counts.after(pairs)
+        self.digest = pairs[-1][0].digest
+        return [node for entry, _ in pairs for node in self.frontier.append(entry.digest)]
 
     def write(self, now: Transaction, nodes: Sequence[str]) -> None:
         """Counts up to here, and the nodes that were completed since the counts that were written before."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 from terrine import _validate
@@ -64,11 +65,7 @@ class Entry:
 
     def flat(self) -> dict[str, Any]:
         """Its fields as a table's columns: total_queries, account_queries, and so on."""
-        row = dict(vars(self))
-        for whose, spent in (("total", row.pop("total")), ("account", row.pop("account_total"))):
-            row[f"{whose}_queries"], row[f"{whose}_answers"] = spent.queries, spent.answers
-            row[f"{whose}_charge"] = spent.charge
-        return row
+        return dict(zip(_COLUMNS, _FIELDS(self), strict=True))
 
     def seal(self, before: str) -> None:
         """Give a new entry its digest, after the entry, or the header, of digest ``before``."""
@@ -83,6 +80,21 @@ class Entry:
     @property
     def head(self) -> Head:
         return Head(self.seq, self.digest)
+
+
+_SPENT = {"total": "total", "account": "account_total"}
+_COLUMNS = {name: name for name in Entry.__dataclass_fields__ if name not in _SPENT.values()} | {
+    f"{whose}_{name}": f"{field}.{name}" for whose, field in _SPENT.items() for name in ("queries", "answers", "charge")
+}
+_COLUMNS = dict(sorted(_COLUMNS.items()))  # where each column's value is; as canonical JSON has them
+
+
+def fields_of(columns: Iterable[str]) -> attrgetter[tuple[Any, ...]]:
+    """What gets an entry's values of these columns."""
+    return attrgetter(*(_COLUMNS[column] for column in columns))
+
+
+_FIELDS = fields_of(_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +150,26 @@ class Kept(NamedTuple):
     label: int
     outcome: int
     secure: bool
+
+
+class Part(NamedTuple):
+    """What an entry says of its part: all that those who look it up need."""
+
+    request_id: str
+    part: int
+    kind: str
+    time: str
+    account: str
+    mechanism: str
+    n_queries: int
+    n_answers: int
+    charge: int
+    secure: bool
+    asked: str
+
+    @property
+    def spending(self) -> Spending:
+        return Spending(queries=self.n_queries, answers=self.n_answers, charge=self.charge)
 
 
 class Head(NamedTuple):

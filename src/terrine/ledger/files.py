@@ -20,7 +20,7 @@ class Files:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)
         self._lock = threading.Lock()
         self._n_open = 0
         self._file: tuple[int, int] | None = None
@@ -54,13 +54,13 @@ class Files:
                 raise Replaced("the file was removed" if now is None else "another file is in its place")
             self._file = now
             for end in _BESIDE if self._n_open else ():
-                now = _identity(Path(f"{self._path}{end}"))
+                now = _identity(f"{self._path}{end}")
                 if self._beside.get(end) not in (None, now):
                     raise Replaced(f"the file beside it that ends in {end} was removed or replaced")
                 self._beside[end] = now
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:

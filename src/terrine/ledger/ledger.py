@@ -48,6 +48,7 @@ from terrine.ledger.entries import (
     Entry,
     Head,
     Kept,
+    Part,
     Proof,
     Reservation,
     TreeHead,
@@ -219,7 +220,7 @@ class Ledger:
                     f"got n_answered={n_answered}."
                 )
 
-    def _settle(self, page: Page, reserved: Entry, n_answered: int, kept: Mapping[str, Kept]) -> None:
+    def _settle(self, page: Page, reserved: Part, n_answered: int, kept: Mapping[str, Kept]) -> None:
         mechanism = mechanism_from_text(reserved.mechanism)
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(
@@ -259,7 +260,7 @@ class Ledger:
         for reservation, answers in pairs:
             if len(answers) != reservation.n_queries:
                 raise LedgerError(f"Expected {reservation.n_queries} answers, as were reserved, got {len(answers)}.")
-        given = []
+        given, by_teachers = [], Outcome.TEACHERS
         with self._store.transaction(write=True) as now:
             found = now.of_parts([(reservation.request_id, reservation.part) for reservation, _ in pairs])
             known = now.kept({query: None for _, answers in pairs for query in answers})
@@ -275,7 +276,7 @@ class Ledger:
                     for query, answer in answers.items()
                     if query not in known
                 }
-                n_answered = sum(answer.outcome == Outcome.TEACHERS for answer in answers.values())
+                n_answered = sum(answer.outcome == by_teachers for answer in answers.values())
                 self._settle(page, reserved, n_answered, fresh)
                 known |= fresh
                 given.append({query: known[query] for query in answers})
@@ -492,7 +493,7 @@ def _budget(header: Mapping[str, Any], name: str) -> Budget:
     return budget
 
 
-def _reserved(found: Mapping[tuple[str, int, str], Entry], request_id: str, part: int) -> Entry:
+def _reserved(found: Mapping[tuple[str, int, str], Part], request_id: str, part: int) -> Part:
     if (request_id, part, RESERVE) not in found:
         raise LedgerError(f"Expected a reservation, got none of request_id={request_id!r}, part={part}.")
     return found[request_id, part, RESERVE]

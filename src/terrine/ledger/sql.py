@@ -7,20 +7,22 @@ everything are streams, for an audit, an export or a ledger that an older versio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from terrine.ledger.entries import RESERVE, SETTLE
+from terrine.ledger.entries import RESERVE, SETTLE, Part
 from terrine.ledger.tables import ANSWERS, COUNTS, ENTRIES, KEYS, REQUESTS, REVOKED, TREE
 
 
 class Statements:
     """Their parameters: ``wanted``, an array of values; ``rows``, an array of rows, in the order of the columns;
-    ``after`` and ``at_most``, an entry's number; ``account``."""
+    ``after`` and ``at_most``, an entry's number; ``account``. Rows are added by `add`."""
 
     def __init__(self, dialect: str) -> None:
         self._sqlite = dialect == "sqlite"
@@ -32,8 +34,9 @@ class Statements:
         self.entries_of = sa.select(ENTRIES).where(self._among(seq)).order_by(seq)
         self.entries_of_request = sa.select(ENTRIES).where(self._among(request_id)).order_by(seq)
         name, number = self._fields([request_id, part])
-        self.entries_of_parts = sa.select(ENTRIES).where(request_id == name, part == number)
-        self.add_entries = self._insert(ENTRIES)
+        self.entries_of_parts = sa.select(*(ENTRIES.c[field] for field in Part._fields)).where(
+            request_id == name, part == number
+        )
         self.audited = self._audited(after)
 
         self.parts = (
@@ -51,23 +54,35 @@ class Statements:
         )
 
         self.requests_of = sa.select(REQUESTS).where(self._among(REQUESTS.c.request_id))
-        self.add_requests = self._insert(REQUESTS)
 
         self.answers = sa.select(ANSWERS).where(ANSWERS.c.entry > after).order_by(ANSWERS.c.entry, ANSWERS.c.query)
         self.answers_of = sa.select(ANSWERS.c.query, ANSWERS.c.label, ANSWERS.c.outcome, ANSWERS.c.secure).where(
             self._among(ANSWERS.c.query)
         )
-        self.add_answers = self._insert(ANSWERS)
 
         self.nodes = sa.select(TREE.c.node, TREE.c.hash).where(TREE.c.node > after).order_by(TREE.c.node)
         self.nodes_of = sa.select(TREE.c.node, TREE.c.hash).where(self._among(TREE.c.node))
-        self.add_nodes = self._insert(TREE)
         self.counts = sa.select(COUNTS).where(COUNTS.c.seq > after).order_by(COUNTS.c.seq)
         self.counts_at = sa.select(COUNTS).where(COUNTS.c.seq <= at_most).order_by(COUNTS.c.seq.desc()).limit(1)
-        self.add_counts = self._insert(COUNTS)
 
         self.keys = sa.select(KEYS).order_by(KEYS.c.created, KEYS.c.id)
         self.revoked = sa.select(REVOKED).order_by(REVOKED.c.time, REVOKED.c.id)
+
+        added = (ENTRIES, REQUESTS, ANSWERS, TREE, COUNTS)
+        self._inserts = {table: self._insert(table) for table in added}
+        self._inserts_in_process = {table: str(sa.insert(table).compile(dialect=sqlite.dialect())) for table in added}
+
+    def add(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]]) -> int:
+        """Rows in the order of the columns; how many were stored.
+
+        A server has them in one statement, as JSON. SQLite, which is in this process, is asked once for each: to take
+        the JSON apart again would take longer.
+        """
+        keep = {"preserve_rowcount": True}
+        if self._sqlite:
+            ready = [tuple(row) for row in rows]
+            return connection.exec_driver_sql(self._inserts_in_process[table], ready, execution_options=keep).rowcount
+        return connection.execute(self._inserts[table], {"rows": as_json(rows)}, execution_options=keep).rowcount
 
     def _values(self) -> sa.FromClause:
         """The wanted values, as a table with the column ``value``."""
@@ -137,6 +152,13 @@ class Statements:
 
 
 BEFORE = ("seq", "account", "mechanism", "n_queries", "n_answers", "charge", "secure", "asked")
+
+
+_ROWS = json.JSONEncoder(separators=(",", ":"))
+
+
+def as_json(values: Sequence[Any]) -> str:
+    return _ROWS.encode(values)
 
 
 @lru_cache

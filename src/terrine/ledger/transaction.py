@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ from terrine.budgets import Spending
 from terrine.errors import LedgerError
 from terrine.ledger import merkle
 from terrine.ledger.derived import Counts
-from terrine.ledger.entries import Entry, Head, Kept, is_digest
+from terrine.ledger.entries import Entry, Head, Kept, Part, fields_of, is_digest
 from terrine.ledger.files import Replaced
-from terrine.ledger.sql import statements
-from terrine.ledger.tables import ENTRIES
+from terrine.ledger.sql import as_json, statements
+from terrine.ledger.tables import ANSWERS, COUNTS, ENTRIES, REQUESTS, TREE
 
 if TYPE_CHECKING:
     from terrine.ledger.derived import Derived
@@ -60,8 +59,7 @@ class Transaction:
         return found
 
     def append(self, entries: Sequence[Entry]) -> None:
-        rows = (entry.flat() for entry in entries)
-        self._add(self._sql.add_entries, [[row[column.name] for column in ENTRIES.columns] for row in rows])
+        self._add(ENTRIES, list(map(_VALUES, entries)))
         if entries:
             self.newest = entries[-1].head
 
@@ -71,9 +69,8 @@ class Transaction:
 
     def audited(self, *, after: int = 0) -> Iterator[tuple[Entry, Any]]:
         """Entries in order, with the row that they are in: what an audit compares them to stands beside them."""
-        n_columns, names = len(ENTRIES.columns), ENTRIES.columns.keys()
         for row in self._stream(self._sql.audited, after=after):
-            yield _entry_of(dict(zip(names, row[:n_columns], strict=True))), row
+            yield _entry(row), row
 
     def some_entries(self, seqs: Collection[int]) -> list[Entry]:
         """Those of these numbers that are there, in order."""
@@ -86,10 +83,10 @@ class Transaction:
     def of_request(self, request_id: str) -> list[Entry]:
         return [_entry(row) for row in self._among(self._sql.entries_of_request, [request_id])]
 
-    def of_parts(self, parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int, str], Entry]:
+    def of_parts(self, parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int, str], Part]:
         """The reservations and settlements of these requests and parts, by both and kind."""
-        found = self.connection.execute(self._sql.entries_of_parts, {"rows": _json(parts)}) if parts else ()
-        return {(entry.request_id, entry.part, entry.kind): entry for entry in map(_entry, found)}
+        found = self.connection.execute(self._sql.entries_of_parts, {"rows": as_json(parts)}) if parts else ()
+        return {tuple(row[:3]): Part(*row) for row in found}
 
     def parts(self, request_ids: Collection[str]) -> dict[str, int]:
         """How many reservations these requests have, where they have some."""
@@ -114,7 +111,7 @@ class Transaction:
         return {row.request_id: row.digest for row in self._among(self._sql.requests_of, request_ids)}
 
     def claim(self, digests: Mapping[str, str]) -> None:
-        self._add(self._sql.add_requests, list(digests.items()))
+        self._add(REQUESTS, list(digests.items()))
 
     def kept(self, queries: Collection[str]) -> dict[str, Kept]:
         """The answers that these queries have had."""
@@ -123,7 +120,7 @@ class Transaction:
     def keep(self, answers: Mapping[int, Mapping[str, Kept]]) -> None:
         """Answers by query, for each entry that settles some."""
         rows = [[query, *kept, entry] for entry, some in answers.items() for query, kept in some.items()]
-        self._add(self._sql.add_answers, rows)
+        self._add(ANSWERS, rows)
 
     def all_kept(self, *, after: int = 0) -> Iterator[tuple[str, Kept, int]]:
         """Every query with its answer and the entry that settled it, entry by entry."""
@@ -146,7 +143,7 @@ class Transaction:
                 yield Counts(seq=row.seq, open=-1)
 
     def add_counts(self, row: Sequence[Any]) -> None:
-        self._add(self._sql.add_counts, [row])
+        self._add(COUNTS, [row])
 
     def hashes(self, nodes: Sequence[merkle.Node]) -> list[str]:
         """Of complete nodes of the tree, in their order."""
@@ -172,7 +169,7 @@ class Transaction:
             yield row.node, row.hash
 
     def add_nodes(self, after: int, hashes: Sequence[str]) -> None:
-        self._add(self._sql.add_nodes, list(enumerate(hashes, after + 1)))
+        self._add(TREE, list(enumerate(hashes, after + 1)))
 
     def key_rows(self) -> list[dict[str, Any]]:
         """The rows of keys, the oldest first."""
@@ -182,13 +179,10 @@ class Transaction:
         return [dict(row) for row in self.connection.execute(self._sql.revoked).mappings()]
 
     def _among(self, select: sa.Select[Any], values: Collection[Any]) -> Iterable[Any]:
-        return self.connection.execute(select, {"wanted": _json(list(values))}) if values else ()
+        return self.connection.execute(select, {"wanted": as_json(list(values))}) if values else ()
 
-    def _add(self, insert: sa.Insert, rows: Sequence[Sequence[Any]]) -> None:
-        if not rows:
-            return
-        done = self.connection.execute(insert, {"rows": _json(rows)}, execution_options={"preserve_rowcount": True})
-        if done.rowcount != len(rows):  # as where someone's trigger drops them
+    def _add(self, table: sa.Table, rows: Sequence[Sequence[Any]]) -> None:
+        if rows and self._sql.add(self.connection, table, rows) != len(rows):  # as where someone's trigger drops them
             raise LedgerError("The database did not store every row that the ledger added: nothing was written.")
 
     def _stream(self, select: sa.Select[Any], **values: int) -> Iterable[Any]:
@@ -197,24 +191,17 @@ class Transaction:
         return found
 
 
-_ROWS = json.JSONEncoder(separators=(",", ":"))
+_NAMES = tuple(ENTRIES.columns.keys())
+_VALUES = fields_of(_NAMES)
+_TOTALS = _NAMES.index("total_queries")  # and on from there the account's
 
 
-def _json(values: Sequence[Any]) -> str:
-    return _ROWS.encode(values)
-
-
-def _entry(row: Any) -> Entry:
-    return _entry_of(dict(row._mapping))
-
-
-def _entry_of(values: dict[str, Any]) -> Entry:
-    total, account_total = (
-        Spending(
-            queries=values.pop(f"{whose}_queries"),
-            answers=values.pop(f"{whose}_answers"),
-            charge=values.pop(f"{whose}_charge"),
-        )
-        for whose in ("total", "account")
+def _entry(row: Sequence[Any]) -> Entry:
+    """From a row that begins with the table's columns."""
+    queries, answers, charge, account_queries, account_answers, account_charge, digest = row[_TOTALS : len(_NAMES)]
+    return Entry(
+        **dict(zip(_NAMES[:_TOTALS], row, strict=False)),
+        total=Spending(queries=queries, answers=answers, charge=charge),
+        account_total=Spending(queries=account_queries, answers=account_answers, charge=account_charge),
+        digest=digest,
     )
-    return Entry(**values, total=total, account_total=account_total)

@@ -43,6 +43,8 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def integer(name: str, value: Any, *, at_least: int) -> int:
+    if type(value) is int and at_least <= value < 2**53:
+        return value  # as nearly all are
     result = number(name, value)
     if result != int(result) or result < at_least:
         raise InputError(f"Expected {name} to be a whole number of at least {at_least}, got {name}={value}.")

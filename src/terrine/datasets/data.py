@@ -163,9 +163,9 @@ def _rows(name: str, values: ArrayLike) -> NDArray[Any]:
     if rows.dtype.kind == "f":
         step = max(1, _CHUNK_BYTES // (rows[0].nbytes or 1))
         for start in range(0, len(rows), step):
-            finite = np.isfinite(rows[start : start + step]).all(axis=tuple(range(1, rows.ndim)))
+            finite = np.isfinite(rows[start : start + step])
             if not finite.all():
-                row = start + int(np.argmin(finite))
+                row = start + int(np.argmin(finite.all(axis=tuple(range(1, rows.ndim)))))
                 raise DataError(f"Expected {name} to be finite, got a value that is not (nan or inf) in row {row}.")
     view = rows.view()
     view.setflags(write=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -161,7 +162,10 @@ def app_of_run() -> FastAPI:
     ledger = run.ledger(served["ledger"])
     keys = Keys(place_of(run, served["ledger"]))
     rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
-    return make_app(voters, run.mechanism, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
+    app = make_app(voters, run.mechanism, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
+    gc.collect()
+    gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
+    return app
 
 
 def place_of(run: Any, ledger: str | None) -> str | Path:

@@ -28,7 +28,8 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,14 @@ def described(took: np.ndarray) -> dict[str, Any]:
 def teach(estimator: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
     """An ensemble whose teacher k has the k-th run of rows."""
     from terrine import PrivateData
-    from terrine.partitioning import ROW_REPLACED, Partition
     from terrine.teachers import SklearnTeacher, fit_teachers
 
-    shares = Partition(
+    partitioning = either("terrine.partitioning", "terrine.partition")
+    shares = partitioning.Partition(
         np.repeat(np.arange(N_TEACHERS), len(rows) // N_TEACHERS),
         n_teachers=N_TEACHERS,
         method="balanced",
-        relation=ROW_REPLACED,
+        relation=partitioning.ROW_REPLACED,
     )
     teacher = SklearnTeacher(estimator=estimator, chunk=N_TEACHERS)
     return fit_teachers(PrivateData(rows.astype(np.float32), labels), shares, teacher, classes=CLASSES, seed=0)
@@ -133,7 +134,8 @@ def times(ensembles: list[Any], asked: np.ndarray, which: np.ndarray) -> Iterato
 
     with tempfile.TemporaryDirectory() as folder:
         served = [service(taught, Path(folder) / f"{k}.sqlite", asked) for k, taught in enumerate(ensembles)]
-        with contextlib_all(served) as found:
+        with ExitStack() as stack:
+            found = [stack.enter_context(one) for one in served]
             for k, (url, key) in enumerate(found):  # warm
                 post(httpx, url, key, asked[0] * 0.5 + k, "warm")
             clients = [httpx.Client(base_url=url, timeout=120, headers=bearer(key)) for url, key in found]
@@ -145,6 +147,14 @@ def times(ensembles: list[Any], asked: np.ndarray, which: np.ndarray) -> Iterato
                 response.raise_for_status()
             for client in clients:
                 client.close()
+
+
+def either(now: str, before: str) -> Any:
+    """A module by the name it has, or had in the checkout that is measured."""
+    try:
+        return import_module(now)
+    except ImportError:
+        return import_module(before)
 
 
 NPY = {"Content-Type": "application/x-npy"}
@@ -168,14 +178,6 @@ def post(httpx: Any, url: str, key: str, rows: np.ndarray, name: str) -> None:
 
 
 @contextmanager
-def contextlib_all(several: list[Any]) -> Iterator[list[Any]]:
-    from contextlib import ExitStack
-
-    with ExitStack() as stack:
-        yield [stack.enter_context(one) for one in several]
-
-
-@contextmanager
 def service(taught: Any, where: Path, asked: np.ndarray) -> Iterator[tuple[str, str]]:
     """A real server over these teachers, at the default pace; its address and a key."""
     import uvicorn
@@ -183,8 +185,8 @@ def service(taught: Any, where: Path, asked: np.ndarray) -> Iterator[tuple[str, 
     from terrine import ConfidentGNMax, CountBudget, Ledger
     from terrine.service.app import Limits, make_app
     from terrine.service.keys import Keys
-    from terrine.service.parsing import RowFormat
 
+    RowFormat = either("terrine.service.parsing", "terrine.service.bodies").RowFormat
     mechanism = ConfidentGNMax(threshold=30, sigma_check=10, sigma_vote=10)
     Ledger(where, budget=CountBudget(mechanism, n_queries=2 * asked.shape[0] * asked.shape[1], delta=1e-6)).close()
     key = Keys(where).create("clock")

@@ -9,7 +9,7 @@ from terrine.accounting.costs import cost, expected_answered, expected_cost, wor
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
 from terrine.accounting.planning import Plan, least_noise, plan
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import TerrineError
+from terrine.errors import BudgetError, InputError, LedgerError, TerrineError
 from terrine.mechanisms import (
     ABSTAIN,
     Answers,
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from terrine.estimator import PATEClassifier
     from terrine.labeller import Labeller
     from terrine.ledger import Ledger
+    from terrine.partitioning import new_key, partition
     from terrine.runs.local import Run
-    from terrine.students import fit_student
-    from terrine.teachers import TeacherEnsemble, fit_teachers
+    from terrine.students import SupervisedStudent, fit_student, load_student
+    from terrine.teachers import SklearnTeacher, TeacherEnsemble, fit_teachers, poll_teachers
 
 __version__ = "0.1.0"
 
@@ -48,24 +49,33 @@ _LATER = {
     "PrivateData": "datasets.data",
     "PublicData": "datasets.data",
     "Run": "runs.local",
+    "SklearnTeacher": "teachers",
+    "SupervisedStudent": "students",
     "TeacherEnsemble": "teachers",
     "fit_student": "students",
     "fit_teachers": "teachers",
+    "load_student": "students",
+    "new_key": "partitioning",
+    "partition": "partitioning",
+    "poll_teachers": "teachers",
 }
 
 __all__ = [
     "ABSTAIN",
     "ORDERS",
     "Answers",
+    "BudgetError",
     "ConfidentGNMax",
     "CountBudget",
     "FilterBudget",
     "GNMax",
     "Guarantee",
+    "InputError",
     "InteractiveGNMax",
     "LNMax",
     "Labeller",
     "Ledger",
+    "LedgerError",
     "Outcome",
     "PATEClassifier",
     "Plan",
@@ -76,6 +86,8 @@ __all__ = [
     "SecureNoise",
     "SeededNoise",
     "Sensitive",
+    "SklearnTeacher",
+    "SupervisedStudent",
     "TeacherEnsemble",
     "TerrineError",
     "Votes",
@@ -87,7 +99,11 @@ __all__ = [
     "fit_teachers",
     "guarantee",
     "least_noise",
+    "load_student",
+    "new_key",
+    "partition",
     "plan",
+    "poll_teachers",
     "publishable_guarantee",
     "sanitize",
     "smooth_sensitivity",

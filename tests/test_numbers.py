@@ -97,8 +97,11 @@ def test_the_service_s_kills_are_what_the_soak_counted() -> None:
         assert f"| {kills[f'test_the_server_is_killed[{store}]']['kills of the server']} each |" in text
     assert f"| {kills['test_postgresql_is_killed']['kills of PostgreSQL']} |" in text
     fuzz = counts["tests/service/test_fuzz.py"]
-    assert f"| {fuzz['test_malformed_bodies']['malformed bodies']:,} | 4xx and nothing charged" in text
-    assert f"memory grew by {fuzz['test_malformed_bodies']['memory grew by MiB']} MiB" in text
+    requests, http = fuzz["test_malformed_bodies"], fuzz["test_malformed_http"]
+    assert f"| {requests['malformed bodies']:,} | no 5xx" in text
+    assert f"memory grew by {requests['memory grew by MiB']} MiB" in text
+    assert f"| {http['malformed HTTP']:,} | no 5xx" in text
+    assert not [status for status in requests["statuses"] if status.startswith("5")]
     assert f"| {fuzz['test_schemathesis']['examples for each operation and phase']} for each route and phase |" in text
 
 

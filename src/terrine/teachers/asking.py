@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine._blocks import blocks
+
 BLOCK = 256  # rows of a call where linear algebra rounds by shape: the last block is filled up
 _SMALL = 64  # of those that look at their whole share for every row
 
@@ -100,11 +102,8 @@ def ask(model: Any, rows: NDArray[Any]) -> NDArray[np.int16]:
         return _asked(steps, rows)
     votes = np.zeros(len(rows), dtype=np.int16)
     size = _SMALL if _name(steps[-1]) in ("KNeighborsClassifier", "RadiusNeighborsClassifier") else BLOCK
-    for start in range(0, len(rows), size):
-        some = rows[start : start + size]
-        block = np.zeros((size, *rows.shape[1:]), rows.dtype)
-        block[: len(some)] = some
-        votes[start : start + size] = _asked(steps, block)[: len(some)]
+    for at, block in blocks(rows, size):
+        votes[at] = _asked(steps, block)[: at.stop - at.start]
     return votes
 
 

@@ -38,7 +38,7 @@ from terrine import (
     synthetic_votes,
 )
 from terrine.accounting.curves import ORDERS
-from terrine.datasets import DataSet, load
+from terrine.datasets import Task, load
 from terrine.executors import Serial
 from terrine.mechanisms import ABSTAIN
 from terrine.noise import SeededNoise
@@ -111,7 +111,7 @@ def settings() -> tuple[Setting, ...]:
     return (*result, Setting(name="the paper's votes, LNMax", teachers="paper", **laplace))
 
 
-def polled(task: DataSet) -> dict[str, Votes]:
+def polled(task: Task) -> dict[str, Votes]:
     """The paper's votes on adult.test, and those of 250 teachers of ours."""
     rows = np.concatenate([task.public.X, task.test_X])
     shares = partition(task.private, n_teachers=250, method="balanced", key=bytes(32))
@@ -126,12 +126,12 @@ def answered(setting: Setting, votes: Votes, *, seed: int) -> Labels:
     return labels
 
 
-def learn(task: DataSet, estimator: Any, labels: Labels, *, seed: int) -> Callable[[Any], Labels]:
+def learn(task: Task, estimator: Any, labels: Labels, *, seed: int) -> Callable[[Any], Labels]:
     student = SupervisedStudent(estimator=estimator)
     return fit_student(student, task.public, labels, classes=task.classes, seed=seed).predict
 
 
-def tuning(task: DataSet, voters: dict[str, Votes]) -> dict[str, dict[str, float]]:
+def tuning(task: Task, voters: dict[str, Votes]) -> dict[str, dict[str, float]]:
     """Mean accuracy of every candidate on public rows that nobody was asked about; noise of its own."""
     X, y = task.public.X[TUNED_ON], task.public_y[TUNED_ON]
     found: dict[str, dict[str, list[float]]] = {}
@@ -149,7 +149,7 @@ def tuning(task: DataSet, voters: dict[str, Votes]) -> dict[str, dict[str, float
     return {name: {where: float(np.mean(s)) for where, s in by.items()} for name, by in found.items()}
 
 
-def measure(task: DataSet, setting: Setting, votes: Votes) -> dict[str, Any]:
+def measure(task: Task, setting: Setting, votes: Votes) -> dict[str, Any]:
     """One setting: what it costs, and its students on the second half of adult.test, with what they compare with."""
     asked, truth = votes[: setting.n_queries], task.public_y[: setting.n_queries]
     plurality = asked.counts.argmax(axis=1)
@@ -198,7 +198,7 @@ def costs(setting: Setting, asked: Votes) -> dict[str, float | None]:
     return {"exact_epsilon": exact.epsilon, "exact_order": exact.order, "worst_case_epsilon": worst.epsilon}
 
 
-def baseline(task: DataSet) -> dict[str, Any]:
+def baseline(task: Task) -> dict[str, Any]:
     """The same students, and boosting with more trees, on all private rows and their labels: no privacy."""
     candidates = {name: CANDIDATES[name] for name in SHOWN} | {
         "boosting, 300 trees": HistGradientBoostingClassifier(max_iter=300, learning_rate=0.05, max_leaf_nodes=15)

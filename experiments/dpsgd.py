@@ -34,7 +34,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from terrine.accounting.curves import round_up
-from terrine.datasets import DataSet, load
+from terrine.datasets import Task as Data
+from terrine.datasets import load
 from terrine.features.edges import edges
 from terrine.partitioning import partition
 from terrine.teachers.recipes import adult_teacher
@@ -209,7 +210,7 @@ def right(network: nn.Module, X: Tensor, y: NDArray[np.int64]) -> float:
         return float((network(X).argmax(dim=1).numpy() == y).mean())
 
 
-def features(data: DataSet, inputs: str, learned: Path | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def features(data: Data, inputs: str, learned: Path | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(private, public, test) rows: every row a function of itself alone, fixed or learned from public rows."""
     rows = (data.private.X, data.public.X, data.test_X)
     match inputs:
@@ -228,7 +229,7 @@ def features(data: DataSet, inputs: str, learned: Path | None = None) -> tuple[T
     return private, public, test
 
 
-def measure(task: Task, data: DataSet, learned: Path) -> list[dict[str, Any]]:
+def measure(task: Task, data: Data, learned: Path) -> list[dict[str, Any]]:
     """Every learner at every ε, its schedule chosen on public rows, and without privacy (ε None)."""
     y = torch.tensor(np.asarray(data.private.y, dtype=np.int64))
     tables = {inputs: features(data, inputs, learned) for inputs in {learner.inputs: None for learner in task.learners}}

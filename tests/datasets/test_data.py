@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from terrine.datasets import DataSet, PrivateData, PublicData
+from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import DataError
 
 X = np.array([[0.25, 77.125], [1.5, -3.0], [2.5, 9.0]])
@@ -24,7 +24,7 @@ def make_set(**changes):
         "test_y": Y,
         "classes": ("a", "b", "c"),
     }
-    return DataSet(**fields | changes)
+    return Task(**fields | changes)
 
 
 @pytest.mark.parametrize("unit", [None, ["ann", "bob", "ann"], [7, 7, 8], np.array(["x", "y", "z"], dtype=object)])
@@ -37,8 +37,8 @@ def test_what_is_printed_holds_no_value(unit):
         assert repr(data) == "<PrivateData: 3 rows of (2,) float64, no units; values are secret>"
     else:  # a person may have any number of rows
         assert repr(data) == "<PrivateData: rows of (2,) float64, with units; values and number are secret>"
-        assert repr(make_set(private=data)).startswith("<DataSet toy: private, 3 public, 3 test rows")
-    assert repr(make_set()) == "<DataSet toy: 3 private, 3 public, 3 test rows of (2,) float64, 3 classes>"
+        assert repr(make_set(private=data)).startswith("<Task toy: private, 3 public, 3 test rows")
+    assert repr(make_set()) == "<Task toy: 3 private, 3 public, 3 test rows of (2,) float64, 3 classes>"
 
 
 def test_it_survives_pickling_and_taking_rows():
@@ -107,8 +107,8 @@ def test_bad_data_is_refused_by_row(X, y, unit, message):
         ({"classes": ("a", "b")}, "class indices from 0 to 1, got something else in row 0"),
         ({"classes": "abc"}, "list of names"),
         ({"classes": ("a", "a", "b")}, "different names"),
-        ({"public": PublicData(X[:, :1])}, "public rows of the private rows' shape"),
-        ({"test_X": X[:, :1]}, "test rows of the private rows' shape"),
+        ({"public": PublicData(X[:, :1])}, "Public rows must have the private rows' shape"),
+        ({"test_X": X[:, :1]}, "Test rows must have the public rows' shape"),
         ({"test_y": [0, 1]}, "test_y to hold one label per row"),
     ],
 )

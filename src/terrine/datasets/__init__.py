@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 
 if TYPE_CHECKING:
     from terrine.datasets.catalog import NAMES, describe, load, prepare
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAMES",
-    "DataSet",
     "PrivateData",
     "PublicData",
+    "Task",
     "describe",
     "load",
     "prepare",

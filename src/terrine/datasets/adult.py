@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.datasets import files
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 from terrine.errors import DataError
 
 CLASSES = ("<=50K", ">50K")
@@ -67,11 +67,11 @@ FILES = (
 )
 
 
-def load_adult(*, progress: files.Progress | None = None) -> DataSet:
+def load_adult(*, progress: files.Progress | None = None) -> Task:
     """Rows of float32 features, as `feature_names` names them."""
     (X, y), (held_X, held_y) = (read_adult(files.get(file, progress=progress)) for file in FILES)
     half = len(held_y) // 2
-    return DataSet(
+    return Task(
         name="adult",
         private=PrivateData(X, y),
         public=PublicData(held_X[:half]),

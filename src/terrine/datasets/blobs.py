@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from terrine import _validate
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 
 
 def blobs(
@@ -18,7 +18,7 @@ def blobs(
     spread: float = 0.5,
     rows_per_unit: int = 1,
     seed: int = 0,
-) -> DataSet:
+) -> Task:
     """Rows around one centre per class; centres lie on a sphere of radius 2, ``spread`` is a standard deviation.
 
     With ``rows_per_unit`` above 1 the private rows belong to units of so many rows each, named by whole numbers.
@@ -43,7 +43,7 @@ def blobs(
         parts.append(((2 * centres[y] + rng.normal(scale=spread, size=(n_rows, n_features))).astype(np.float32), y))
     (X, y), (public_X, public_y), (test_X, test_y) = parts
     unit = np.arange(len(y)) // rows_per_unit if rows_per_unit > 1 else None
-    return DataSet(
+    return Task(
         name="blobs",
         private=PrivateData(X, y, unit=unit),
         public=PublicData(public_X),

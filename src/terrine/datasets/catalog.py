@@ -9,7 +9,7 @@ from typing import Any
 from terrine import _validate
 from terrine.datasets import adult, files, fonts, glyph, mnist, svhn
 from terrine.datasets.blobs import blobs
-from terrine.datasets.data import DataSet
+from terrine.datasets.data import Task
 from terrine.errors import InputError
 
 NAMES = ("mnist", "svhn", "adult", "glyph", "small-glyph", "blobs")
@@ -53,7 +53,7 @@ _FACTS: dict[str, dict[str, Any]] = {
         "licence": "made by terrine",
     },
 }
-_LOADERS: dict[str, Callable[..., DataSet]] = {
+_LOADERS: dict[str, Callable[..., Task]] = {
     "mnist": mnist.load_mnist,
     "svhn": svhn.load_svhn,
     "adult": adult.load_adult,
@@ -64,7 +64,7 @@ _LOADERS: dict[str, Callable[..., DataSet]] = {
 _FILES = {"mnist": mnist.FILES, "svhn": svhn.FILES, "adult": adult.FILES, "glyph": (glyph.STORE,)}
 
 
-def load(name: str, **options: Any) -> DataSet:
+def load(name: str, **options: Any) -> Task:
     """A built-in data set, with its fixed split; ``options`` are those of its loader (docs/datasets.md)."""
     _validate.choice("name", name, NAMES)
     allowed = set(inspect.signature(_LOADERS[name]).parameters)

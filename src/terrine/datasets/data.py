@@ -1,4 +1,4 @@
-"""Private data, public data, and a data set of both. Private values are never printed."""
+"""Private data, public data, and a task of both. Private values are never printed."""
 
 from __future__ import annotations
 
@@ -75,40 +75,56 @@ class PublicData:
         return f"<PublicData: {len(self)} rows of {self.X.shape[1:]} {self.X.dtype}>"
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class DataSet:
-    """A task: private rows to learn from, public rows to have labelled, and labels to evaluate with.
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
+class Task:
+    """Private rows to learn from, public rows to have labelled, and labels to evaluate with, where there are any.
 
     ``public_y`` and ``test_y`` are for evaluation only: no part of the pipeline may learn from them.
     ``classes`` is a public list of names, in the order of the class indices.
+    ``private`` is None where the teachers are elsewhere, behind a label service.
     """
 
-    name: str
-    private: PrivateData
+    name: str = "own data"
+    private: PrivateData | None = None
     public: PublicData
-    public_y: NDArray[np.int64]  # (n_public,)
-    test_X: NDArray[Any]  # (n_test, ...)
-    test_y: NDArray[np.int64]  # (n_test,)
+    public_y: NDArray[np.int64] | None = None  # (n_public,)
+    test_X: NDArray[Any] | None = None  # (n_test, ...)
+    test_y: NDArray[np.int64] | None = None  # (n_test,)
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         classes = class_names(self.classes)
-        test = _rows("test_X", self.test_X)
-        public_y = class_indices("public_y", self.public_y, n_rows=len(self.public), n_classes=len(classes))
-        test_y = class_indices("test_y", self.test_y, n_rows=len(test), n_classes=len(classes))
-        class_indices("private.y", self.private.y, n_rows=len(self.private), n_classes=len(classes))
-        for part, rows in (("public", self.public.X), ("test", test)):
-            if rows.shape[1:] != self.private.X.shape[1:]:
-                expected = f"Expected {part} rows of the private rows' shape {self.private.X.shape[1:]}"
-                raise DataError(f"{expected}, got {rows.shape[1:]}.")
-        for name, value in (("classes", classes), ("public_y", public_y), ("test_X", test), ("test_y", test_y)):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "classes", classes)
+        if (self.test_X is None) != (self.test_y is None):
+            raise DataError("Test rows and their labels belong together: test_X and test_y, or neither.")
+        if self.private is not None:
+            class_indices("private.y", self.private.y, n_rows=len(self.private), n_classes=len(classes))
+            if self.public.X.shape[1:] != self.private.X.shape[1:]:
+                raise DataError(
+                    f"Public rows must have the private rows' shape {self.private.X.shape[1:]}; theirs is "
+                    f"{self.public.X.shape[1:]}."
+                )
+        if self.public_y is not None:
+            public_y = class_indices("public_y", self.public_y, n_rows=len(self.public), n_classes=len(classes))
+            object.__setattr__(self, "public_y", public_y)
+        if self.test_X is not None and self.test_y is not None:
+            test = _rows("test_X", self.test_X)
+            if test.shape[1:] != self.public.X.shape[1:]:
+                raise DataError(
+                    f"Test rows must have the public rows' shape {self.public.X.shape[1:]}; theirs is {test.shape[1:]}."
+                )
+            object.__setattr__(self, "test_X", test)
+            test_y = class_indices("test_y", self.test_y, n_rows=len(test), n_classes=len(classes))
+            object.__setattr__(self, "test_y", test_y)
 
     def __repr__(self) -> str:
-        private = f"{len(self.private)} private" if self.private.unit is None else "private"
-        sizes = f"{private}, {len(self.public)} public, {len(self.test_y)} test rows"
-        shape = f"{self.private.X.shape[1:]} {self.private.X.dtype}"
-        return f"<DataSet {self.name}: {sizes} of {shape}, {len(self.classes)} classes>"
+        parts = [f"{len(self.public)} public"]
+        if self.private is not None:
+            parts.insert(0, f"{len(self.private)} private" if self.private.unit is None else "private")
+        if self.test_y is not None:
+            parts.append(f"{len(self.test_y)} test")
+        shape = f"{self.public.X.shape[1:]} {self.public.X.dtype}"
+        return f"<Task {self.name}: {', '.join(parts)} rows of {shape}, {len(self.classes)} classes>"
 
 
 def class_names(classes: Any) -> tuple[str, ...]:

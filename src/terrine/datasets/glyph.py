@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine._files import write_atomically
 from terrine.datasets import files
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 from terrine.datasets.fonts import FONT_FOLDERS, SIDE, SYMBOLS, Glyphs, matplotlib_fonts, render
 from terrine.errors import DataError
 
@@ -195,7 +195,7 @@ class Glyph:
         true_labels: bool = False,
         name: str = "glyph",
         progress: files.Progress | None = None,
-    ) -> DataSet:
+    ) -> Task:
         """The first records of each split, in memory.
 
         ``public_y`` and ``test_y`` are mislabelled like all else, as in the paper, or the truth with ``true_labels``.
@@ -204,7 +204,7 @@ class Glyph:
         rows = {s: np.arange(_validate.integer(f"n_{s}", n, at_least=1)) for s, n in sizes.items()}
         parts = {split: self.records(split, rows[split], progress=progress) for split in SPLITS}
         held_y = {s: self.plan(s, rows[s]).true if true_labels else parts[s][1] for s in ("public", "test")}
-        return DataSet(
+        return Task(
             name=name,
             private=PrivateData(*parts["private"]),
             public=PublicData(parts["public"][0]),
@@ -261,7 +261,7 @@ def load_glyph(
     true_labels: bool = False,
     store: str | Path | None = None,
     progress: files.Progress | None = None,
-) -> DataSet:
+) -> Task:
     """150 symbols in memory; ``store`` is a file that `Glyphs.save` wrote. More rows than fit: `Glyph.write`."""
     task = Glyph(_stored(Path(store) if store else glyph_store(progress=progress)), seed=seed)
     return task.data_set(
@@ -271,7 +271,7 @@ def load_glyph(
 
 def small_glyph(
     *, n_private: int = 12_000, n_public: int = 2_000, n_test: int = 2_000, seed: int = 0, true_labels: bool = False
-) -> DataSet:
+) -> Task:
     """24 symbols in the 22 Latin faces that matplotlib ships: a task that needs no download."""
     task = small_task(seed=seed)
     return task.data_set(

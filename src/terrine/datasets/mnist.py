@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.datasets import files
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 from terrine.errors import DataError
 
 N_PUBLIC = 9_000
@@ -48,10 +48,10 @@ FILES = (
 )
 
 
-def load_mnist(*, progress: files.Progress | None = None) -> DataSet:
+def load_mnist(*, progress: files.Progress | None = None) -> Task:
     """Images (28, 28) uint8; the split of the paper."""
     X, y, held_X, held_y = (read_idx(files.get(file, progress=progress)) for file in FILES)
-    return DataSet(
+    return Task(
         name="mnist",
         private=PrivateData(X, y),
         public=PublicData(held_X[:N_PUBLIC]),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.datasets import files
-from terrine.datasets.data import DataSet, PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, Task
 from terrine.errors import DataError
 
 N_PUBLIC = 10_000
@@ -28,13 +28,13 @@ TEST = _file("test_32x32.mat", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa5
 FILES = (TRAIN, EXTRA, TEST)
 
 
-def load_svhn(*, extra: bool = True, progress: files.Progress | None = None) -> DataSet:
+def load_svhn(*, extra: bool = True, progress: files.Progress | None = None) -> Task:
     """Images (32, 32, 3) uint8; ``extra=False`` leaves out the 531,131 easier private images (1.3 GB)."""
     private_files = (TRAIN, EXTRA) if extra else (TRAIN,)
     parts = [read_mat(files.get(file, progress=progress)) for file in private_files]
     held_X, held_y = read_mat(files.get(TEST, progress=progress))
     X = parts[0][0] if len(parts) == 1 else np.concatenate([part[0] for part in parts])
-    return DataSet(
+    return Task(
         name="svhn",
         private=PrivateData(X, np.concatenate([part[1] for part in parts])),
         public=PublicData(held_X[:N_PUBLIC]),

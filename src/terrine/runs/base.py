@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from terrine._files import write_atomically
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
-from terrine.datasets import PublicData
+from terrine.datasets import Task
 from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
@@ -24,19 +24,6 @@ from terrine.runs.factories import check_options, student_of
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
-
-
-class PublicSide(Protocol):
-    """Of a task: the public rows, and labelled test rows where there are any."""
-
-    @property
-    def public(self) -> PublicData: ...
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def test_X(self) -> NDArray[Any] | None: ...
-    @property
-    def test_y(self) -> NDArray[np.int64] | None: ...
 
 
 class JsonObject(BaseModel):
@@ -76,7 +63,7 @@ class Learning(ABC):
 
     @property
     @abstractmethod
-    def learns_from(self) -> PublicSide:
+    def task(self) -> Task:
         """The public rows, and test rows where there are any."""
 
     def student(self) -> Any:
@@ -98,13 +85,13 @@ class Learning(ABC):
             student = load_student(folder)
         else:
             rows, answers = self.released()
-            labels = np.full(len(self.learns_from.public), ABSTAIN, dtype=np.int64)
+            labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
             labels[rows] = answers.labels
             student = fit_student(
                 self.student(),
-                self.learns_from.public,
+                self.task.public,
                 replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
-                classes=self.learns_from.classes,
+                classes=self.task.classes,
                 seed=seed,
                 progress=progress,
             )
@@ -115,7 +102,7 @@ class Learning(ABC):
 
     def released(self) -> tuple[NDArray[np.int64], Answers]:
         """The public rows that were asked, and what came back."""
-        path, side = self.folder / "answers.npz", self.learns_from
+        path, side = self.folder / "answers.npz", self.task
         rows, answers = load_answers(path)
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
             raise InputError(f"Expected answers for these rows and classes in {path}, got others: the data changed.")
@@ -132,11 +119,11 @@ class Learning(ABC):
 
     def evaluated(self, student: Any) -> dict[str, Any]:
         """Accuracy on the test rows, where there are labels for it, with a 95% interval (Wilson)."""
-        X, y = self.learns_from.test_X, self.learns_from.test_y
+        X, y = self.task.test_X, self.task.test_y
         if X is None or y is None:
             return {"accuracy": None, "n_test": None, "interval": None, "per_class": None}
         right = student.predict(X) == y
-        per_class = {name: _mean(right[y == k]) for k, name in enumerate(self.learns_from.classes)}
+        per_class = {name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)}
         interval = wilson(int(right.sum()), len(right))
         return {"accuracy": float(right.mean()), "n_test": len(right), "interval": interval, "per_class": per_class}
 

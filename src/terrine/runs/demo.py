@@ -43,6 +43,7 @@ def without_privacy(run: Run) -> Sensitive[float]:
     from terrine.features.edges import edges
 
     task = run.task
+    assert task.private is not None
     assert task.test_X is not None
     model = SVC(C=10).fit(edges(task.private.X[:COMPARED]), task.private.y[:COMPARED])
     return Sensitive(float((model.predict(edges(task.test_X)) == task.test_y).mean()))

@@ -18,7 +18,7 @@ def dry_run(source: str | Path) -> dict[str, Any]:
     path = Path(source)
     given = Run(path).given if path.is_dir() else read_config(path)
     check_options(given)
-    task, privacy = task_of(given), given.privacy
+    task, privacy = task_of(given.data), given.privacy
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
     if privacy.queries is not None and privacy.queries > len(task.public):

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from terrine.accounting.curves import ONE_TEACHER
 from terrine.accounting.planning import least_noise, plan
 from terrine.budgets import CountBudget
-from terrine.datasets import PrivateData, PublicData, load, read_private, read_public
+from terrine.datasets import PrivateData, Task, load, read_private, read_public
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
-from terrine.runs.config import PrivacyConfig, PublicDataConfig, RunConfig, Settings, StudentConfig, TeachersConfig
+from terrine.runs.config import (
+    DataConfig,
+    PrivacyConfig,
+    PublicDataConfig,
+    RunConfig,
+    Settings,
+    StudentConfig,
+    TeachersConfig,
+)
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
 from terrine.teachers.workers import Teacher
 
@@ -34,66 +39,46 @@ _ESTIMATORS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """The rows of a run. Labels of public and test rows, where there are any, are for evaluation alone."""
-
-    private: PrivateData
-    public: PublicData
-    classes: tuple[str, ...]
-    public_y: NDArray[np.int64] | None = None
-    test_X: NDArray[Any] | None = None
-    test_y: NDArray[np.int64] | None = None
-
-
-def task_of(config: RunConfig) -> Task:
+def task_of(data: DataConfig) -> Task:
     """Read the data; what does not fit together is refused before anyone is taught."""
-    data = config.data
     if data.name is not None:
-        found = load(data.name, **data.options)
-        return Task(found.private, found.public, found.classes, found.public_y, found.test_X, found.test_y)
+        return load(data.name, **data.options)
     assert data.private is not None
-    assert data.public is not None
     assert data.classes is not None
-    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
     classes = tuple(data.classes)
+    common = _reading(data)
     private = read_private(data.private, classes=classes, label=data.label, unit=data.unit, **common)
-    ignored = [name for name in (data.label, data.unit) if name is not None]
-    public = read_public(data.public, ignore=ignored, **common)
-    if public.X.shape[1:] != private.X.shape[1:]:
-        raise InputError(
-            f"Expected public rows with the private rows' features, {private.X.shape[1:]}, got {public.X.shape[1:]}."
-        )
-    if data.test is None:
-        return Task(private, public, classes)
-    test = read_private(data.test, classes=classes, label=data.label, **common)
-    return Task(private, public, classes, None, test.X, test.y)
+    return _own_task(data, private=private, classes=classes, ignore=(data.label, data.unit))
 
 
-@dataclass(frozen=True, eq=False)
-class PublicTask:
-    """The rows of a run whose teachers are elsewhere."""
-
-    public: PublicData
-    classes: tuple[str, ...]
-    test_X: NDArray[Any] | None = None
-    test_y: NDArray[np.int64] | None = None
-
-
-def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> PublicTask:
-    """Read the data for a service's classes."""
+def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> Task:
+    """The public side alone, for a service's classes."""
     if data.name is not None:
         found = load(data.name, **data.options)
         if found.classes != classes:
-            raise InputError(f"Expected the service's {len(classes)} classes, got {data.name} with others.")
-        return PublicTask(found.public, classes, found.test_X, found.test_y)
+            raise InputError(f"The classes of {data.name} are not those of the service, which has {len(classes)}.")
+        return replace(found, private=None, public_y=None)
+    return _own_task(data, private=None, classes=classes, ignore=(data.label,))
+
+
+def _own_task(
+    data: DataConfig | PublicDataConfig,
+    *,
+    private: PrivateData | None,
+    classes: tuple[str, ...],
+    ignore: tuple[str | None, ...],
+) -> Task:
     assert data.public is not None
-    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
-    public = read_public(data.public, ignore=[] if data.label is None else [data.label], **common)
+    common = _reading(data)
+    public = read_public(data.public, ignore=[name for name in ignore if name is not None], **common)
     if data.test is None:
-        return PublicTask(public, classes)
+        return Task(private=private, public=public, classes=classes)
     test = read_private(data.test, classes=classes, label=data.label, **common)
-    return PublicTask(public, classes, test.X, test.y)
+    return Task(private=private, public=public, classes=classes, test_X=test.X, test_y=test.y)
+
+
+def _reading(data: DataConfig | PublicDataConfig) -> dict[str, Any]:
+    return {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
 
 
 def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfig:

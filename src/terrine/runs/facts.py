@@ -19,7 +19,6 @@ from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
 from terrine.partitioning import ROW_REPLACED
 from terrine.runs.config import RunConfig, Settings, write_config
-from terrine.runs.factories import Task
 from terrine.runs.local import Run
 from terrine.sensitive import Sensitive
 
@@ -66,7 +65,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where a neighbour may have another number of rows, it is not public
-            "n_private": len(task.private) if isinstance(task, Task) and shown["relation"] == ROW_REPLACED else None,
+            "n_private": len(task.private) if task.private and shown["relation"] == ROW_REPLACED else None,
         },
         "teachers": {
             "number": shown["n_teachers"],

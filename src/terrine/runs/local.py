@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
 from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
-from terrine.datasets import PrivateData, PublicData
+from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
@@ -28,7 +28,6 @@ from terrine.partitioning import ROW_REPLACED, Partition, new_key, partition
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.factories import (
-    Task,
     budget_of,
     check_student,
     executor_of,
@@ -124,11 +123,12 @@ class Run(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.given)
+        return task_of(self.given.data)
 
     @property
-    def learns_from(self) -> Task:
-        return self.task
+    def _rows(self) -> PrivateData:
+        assert self.task.private is not None
+        return self.task.private
 
     @property
     def learner(self) -> tuple[StudentConfig, int]:
@@ -190,12 +190,12 @@ class Run(Learning):
     def _dealt(self, *, min_units: int) -> Partition:
         settings, key = self.config.teachers, self._key.read_bytes()
         return partition(
-            self.task.private, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units
+            self._rows, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units
         )
 
     def _fits(self, shares: Partition) -> bool:
         """Whether the key deals the private rows so; without the key, whether each unit is with one teacher."""
-        private = self.task.private
+        private = self._rows
         if len(shares) != len(private) or shares.n_teachers != self.config.teachers.number:
             return False
         if self._key.is_file():
@@ -386,7 +386,7 @@ class Run(Learning):
             return None
         from terrine.students import fit_student
 
-        private = self.task.private
+        private = self._rows
         with unheard():
             learner = fit_student(
                 self.student(),
@@ -431,7 +431,7 @@ class Run(Learning):
 
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""
-        data = self.task.private
+        data = self._rows
         if self.config.features is None:
             return data
         with unheard():
@@ -451,7 +451,7 @@ class Run(Learning):
         return Preflight(
             teacher=self._teacher,
             row_shape=public.shape[1:],
-            dtype=self.task.private.X.dtype if self.config.features is None else public.dtype,
+            dtype=self._rows.X.dtype if self.config.features is None else public.dtype,
             n_classes=len(self.task.classes),
             public=public,
             keep=self.config.teachers.keep,

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from terrine._files import write_once
 from terrine.budgets import canonical
+from terrine.datasets import Task
 from terrine.errors import InputError, LedgerError
 from terrine.mechanisms import Answers, Outcome
 from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
-from terrine.runs.factories import PublicTask, public_task_of
+from terrine.runs.factories import public_task_of
 from terrine.service.client import RemoteLabeller
 
 Progress = Callable[[float], object]
@@ -55,12 +56,8 @@ class RemoteRun(Learning):
         return read_json(path, "terrine label")
 
     @cached_property
-    def task(self) -> PublicTask:
+    def task(self) -> Task:
         return public_task_of(self.config.data, classes=tuple(self.about["classes"]))
-
-    @property
-    def learns_from(self) -> PublicTask:
-        return self.task
 
     @property
     def learner(self) -> tuple[StudentConfig, int]:

@@ -6,6 +6,7 @@ Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -18,6 +19,11 @@ from terrine.cli.common import app
 from terrine.errors import BudgetError, TerrineError, TerrineWarning
 
 __all__ = ["app", "main"]
+
+# Threads that wait for work sleep instead of spinning: on a busy machine spinning slows everything tenfold. Read when
+# scikit-learn or PyTorch is loaded, which is later.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _INTERRUPTED = 130
 
@@ -36,7 +42,12 @@ def main() -> None:
         except TerrineError as error:
             code = _complain(str(error))
         except typer.TyperException as error:
-            code = _complain(error.format_message())
+            message = error.format_message()
+            if message.startswith("Usage: "):  # a group without a command: its help
+                print(message)
+                code = 0
+            else:
+                code = _complain(message)
         except OSError as error:
             code = _complain(f"Expected to use {error.filename or 'a file'}, got: {error.strerror or error}.")
         except MemoryError:  # its message may tell how many private rows there are
@@ -56,10 +67,33 @@ def _complain(message: str, code: int = 2) -> int:
     return code
 
 
+_START = f"""\
+terrine {__version__}: a model you may publish, from data you may not.
+
+See it work, about three minutes:
+  terrine demo
+
+Your own data, as CSV or Parquet, a folder of images or of texts:
+  terrine init --private private.csv --public public.csv --label diagnosis
+                            write run.toml and schema.toml, with comments
+  terrine check private.csv --schema schema.toml
+                            what is odd in your file (for your eyes only)
+  terrine run run.toml --dry-run
+                            what it will cost, and whether it can work
+  terrine run run.toml      teachers, answers, student, report
+  terrine predict run/student new.csv --out predictions.csv
+
+All commands: terrine --help        One command: terrine run --help
+"""
+
+
 @app.callback(invoke_without_command=True)
-def _version(
+def _start(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"terrine {__version__}")
         raise typer.Exit()
+    if context.invoked_subcommand is None:
+        print(_START, end="")

@@ -76,7 +76,10 @@ def analyze(
     reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
-    """What answering these votes costs: what may be published and, with --reveal, the data-dependent cost."""
+    """What answering a file of votes costs in privacy.
+
+    Prints what may be published and, with --reveal, the cost computed from these votes, which is secret.
+    """
     chosen = _mechanism(
         mechanism,
         threshold=threshold,
@@ -160,7 +163,10 @@ def plan_command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Threshold, noise and number of queries for a budget, from public inputs only."""
+    """Find threshold, noise and number of questions for an epsilon.
+
+    From public inputs only.
+    """
     if [standin, consensus, questions].count(None) != 2:
         raise InputError(
             "Expected one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."

@@ -23,8 +23,7 @@ _EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 app = typer.Typer(
     name="terrine",
     help="Private learning by PATE, with an epsilon you can defend.",
-    no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

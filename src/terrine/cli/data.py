@@ -21,7 +21,7 @@ def data_command(
     name: Annotated[DataName, typer.Argument(metavar="NAME", help="mnist, svhn, adult, glyph, small-glyph or blobs.")],
     as_json: Json = False,
 ) -> None:
-    """Fetch a data set where it is missing, check it, and say what it is."""
+    """Fetch and check a built-in data set, and describe it."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         tasks: dict[str, Any] = {}
@@ -43,7 +43,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="The run directory; a new one, or one to go on with.")] = Path("demo"),
     as_json: Json = False,
 ) -> None:
-    """PATE in miniature: 500 teachers on built-in images, private answers, a student, a report. Nothing to download."""
+    """Show the whole way on built-in images, in about three minutes.
+
+    500 teachers, private answers, a student, a report. Nothing to download.
+    """
     from terrine.runs.demo import COMPARED, DEMO, without_privacy
     from terrine.runs.facts import write_run_report
     from terrine.runs.local import Run

@@ -10,9 +10,7 @@ import typer
 from terrine.cli.common import Json, app, print_json
 from terrine.errors import LedgerError
 
-ledger_app = typer.Typer(
-    help="What was spent of a budget, and whether the ledger is whole.", no_args_is_help=True, rich_markup_mode=None
-)
+ledger_app = typer.Typer(help="Show, verify, upgrade or export a ledger.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(ledger_app, name="ledger")
 
 Where = Annotated[
@@ -31,7 +29,10 @@ def _where(given: str) -> str:
 
 @ledger_app.command("show")
 def show_command(where: Where, as_json: Json = False) -> None:
-    """The budget, its guarantee, what was spent of it and by whom, and the ledger's head, to keep."""
+    """The budget, what was spent, and the ledger's head.
+
+    Keep the head: it proves later that nothing was removed.
+    """
     from terrine.ledger import Ledger
     from terrine.report.tables import print_ledger
 
@@ -69,7 +70,7 @@ def verify_command(
 
 @ledger_app.command("upgrade")
 def upgrade_command(where: Where, as_json: Json = False) -> None:
-    """Build what this version keeps beside the entries of a ledger that an older one made. Entries stay as they are.
+    """Bring an older ledger's tables up to date. Entries stay as they are.
 
     The first command that writes does the same; on PostgreSQL it takes the owner of the tables.
     """
@@ -89,7 +90,7 @@ def export_command(
     where: Where,
     to: Annotated[Path | None, typer.Option(help="A file, written whole or not at all; else to the terminal.")] = None,
 ) -> None:
-    """Everything that the ledger holds as lines of JSON: the header, every entry, every answer."""
+    """All entries and answers as lines of JSON."""
     from terrine._files import write_atomically
     from terrine.ledger import Ledger
 

@@ -71,7 +71,10 @@ def print_secret(facts: dict[str, Any], n_teachers: int) -> None:
 
 @app.command()
 def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
-    """Deal the private rows to teachers and train them; a rerun trains only what is missing."""
+    """Stage 1 of run: deal the private rows and train teachers.
+
+    A rerun trains only what is missing.
+    """
     run = open_run(source, out)
     with progress_bar("teaching", quiet=as_json) as progress:
         shares = run.teach(progress=progress)
@@ -108,7 +111,10 @@ def vote(
     reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
-    """Let the teachers vote on the public rows that are asked. The votes are secret and stay in the run directory."""
+    """Stage 2 of run: teachers vote on public rows.
+
+    The votes are secret and stay in the run directory.
+    """
     if plot is not None and not reveal:
         raise InputError("Expected --reveal with --plot: the histogram depends on private votes.")
     run = open_run(source, out)
@@ -152,7 +158,10 @@ def tally_command(
     out: Annotated[Path, typer.Option(help="Write the votes to this .npz file, or into this run directory. Secret.")],
     as_json: Json = False,
 ) -> None:
-    """Merge the ballots of several owners into one vote; their teachers' ids must be disjoint."""
+    """Merge the ballots of several owners into one vote.
+
+    Their teachers' ids must be disjoint.
+    """
     from terrine.votes import Ballots, tally
 
     votes = tally([Ballots.load(path) for path in files])
@@ -169,7 +178,10 @@ def tally_command(
 
 @app.command()
 def label(source: Source, out: Out = None, as_json: Json = False) -> None:
-    """Answer the queries through the mechanism: charged on disk before noise is drawn."""
+    """Stage 3 of run: release noisy answers, charged first.
+
+    The charge is on disk before noise is drawn.
+    """
     run = open_any(source, out)
     with progress_bar("labelling", quiet=as_json) as progress:
         run.label(progress=progress)
@@ -182,7 +194,10 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
 
 @app.command()
 def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
-    """Train the student on public rows and answers; it may be published with its guarantee."""
+    """Stage 4 of run: train the student on the answers.
+
+    It sees public rows and released answers only, and may be published with its guarantee.
+    """
     run = open_any(source, out)
     with progress_bar("learning", quiet=as_json) as progress:
         facts = run.learn(progress=progress)
@@ -195,7 +210,10 @@ def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
 
 @app.command()
 def report(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
-    """Write the run's page, report.html; with --reveal the owner's own, report.secret.html."""
+    """Stage 5 of run: write report.html.
+
+    With --reveal it writes the owner's own page, report.secret.html.
+    """
     from terrine.runs.facts import public_facts, write_run_report
 
     run = open_any(source, out)
@@ -215,7 +233,10 @@ def run_command(
     reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
-    """The whole of it: teach, vote, label, learn, report. Resumable: what is done is not done again."""
+    """From settings to a student: all five stages.
+
+    Teach, vote, label, learn, report. If it is interrupted, the same command goes on where it stopped.
+    """
     if dry_run:
         describe(source, as_json=as_json)
         return

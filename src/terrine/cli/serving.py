@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from terrine.ledger import Ledger
     from terrine.service.keys import Key, Keys
 
-keys_app = typer.Typer(help="Who may ask a label service, and how much.", no_args_is_help=True, rich_markup_mode=None)
+keys_app = typer.Typer(
+    help="Make, list and revoke keys of a label service.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(keys_app, name="keys")
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
@@ -70,7 +72,10 @@ def serve(
         int, typer.Option(min=1024, help="Bytes of bodies that wait or arrive, in each process; half of it by one key.")
     ] = 256 << 20,
 ) -> None:
-    """Answer labels over HTTP from the run's teachers, paid from one budget. Keys: terrine keys create."""
+    """Answer questions over HTTP with a run's teachers.
+
+    All answers are paid from one budget. Callers need a key: terrine keys create.
+    """
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401

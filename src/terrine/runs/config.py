@@ -19,7 +19,8 @@ _Shape = Annotated[tuple[Annotated[int, Strict()], ...], Strict(False)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)  # true and "7" are no numbers
+    # true and "7" are no numbers
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_name=True, validate_by_alias=True)
 
 
 class DataConfig(_Part):
@@ -30,25 +31,40 @@ class DataConfig(_Part):
     private: _File | None = None
     public: _File | None = None
     test: _File | None = None  # labelled, for the report's accuracy alone
+    schema_file: _File | None = Field(default=None, alias="schema")  # of tables; else drafted from the public rows
     classes: list[str] | None = Field(default=None, min_length=2)
     label: str | None = None
     unit: str | None = None
     columns: list[str] | None = None
+    ignore: list[str] | None = None
     categories: dict[str, list[str]] | None = None
     image_shape: _Shape | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        own = (self.private, self.public, self.classes)
-        if (self.name is None) == (own == (None, None, None)):
+        own = (self.private, self.public)
+        if (self.name is None) == (own == (None, None)):
             raise ValueError("Expected either name (a built-in data set) or private, public and classes (your own)")
         if self.name is None and None in own:
-            raise ValueError("Expected private, public and classes together, got one of them missing")
+            raise ValueError("Expected private and public together, got one of them missing")
         if self.name is None and self.options:
             raise ValueError("Expected options with name (a built-in data set) only")
-        if self.name is not None and (self.test, self.label, self.unit, self.columns, self.categories) != (None,) * 5:
-            raise ValueError("Expected test, label, unit, columns and categories with your own files only")
+        _check_own(self)
         return self
+
+
+def _check_own(data: DataConfig | PublicDataConfig) -> None:
+    """Refuse what says how to read files beside a built-in data set, and a second description beside a schema."""
+    drafted = {"columns", "ignore", "categories"}
+    given = {name for name in type(data).model_fields if getattr(data, name) is not None}
+    if data.name is not None and (own := given & {"test", "schema_file", "classes", "label", "unit", *drafted}):
+        raise ValueError(f"`{_shown(min(own))}` is for your own files: leave it out beside `name`")
+    if data.schema_file is not None and (twice := given & drafted):
+        raise ValueError(f"`{min(twice)}` is said by the schema: leave it out here, and change it there")
+
+
+def _shown(name: str) -> str:
+    return "schema" if name == "schema_file" else name
 
 
 class FeaturesConfig(_Part):
@@ -175,8 +191,10 @@ class PublicDataConfig(_Part):
     options: dict[str, Any] = Field(default_factory=dict)
     public: _File | None = None
     test: _File | None = None  # labelled, for the report's accuracy alone
+    schema_file: _File | None = Field(default=None, alias="schema")
     label: str | None = None  # in test; left out of public where it is there
     columns: list[str] | None = None
+    ignore: list[str] | None = None
     categories: dict[str, list[str]] | None = None
     image_shape: _Shape | None = None
 
@@ -186,8 +204,7 @@ class PublicDataConfig(_Part):
             raise ValueError("Expected either name (a built-in data set) or public (your own rows)")
         if self.name is None and self.options:
             raise ValueError("Expected options with name (a built-in data set) only")
-        if self.name is not None and (self.test, self.label, self.columns, self.categories) != (None,) * 4:
-            raise ValueError("Expected test, label, columns and categories with your own files only")
+        _check_own(self)
         return self
 
 
@@ -239,7 +256,7 @@ def read_settings(path: str | Path) -> Settings:
         raise InputError(f"{path}: Expected TOML, got: {error}.") from None
     data = given.get("data")
     if isinstance(data, dict):
-        for name in ("private", "public", "test"):
+        for name in ("private", "public", "test", "schema"):
             if isinstance(data.get(name), str):
                 if "\0" in data[name]:
                     raise InputError(f"{path.name}: Expected a file name in data.{name}, got a null character.")
@@ -253,7 +270,7 @@ def read_settings(path: str | Path) -> Settings:
 
 def write_config(config: Settings) -> str:
     """The settings as TOML, with every default written out."""
-    given = json.loads(config.model_dump_json(exclude_none=True))
+    given = json.loads(config.model_dump_json(exclude_none=True, by_alias=True))
     lines: list[str] = []
     _table(given, "", lines)
     return "\n".join(lines).strip() + "\n"
@@ -261,7 +278,7 @@ def write_config(config: Settings) -> str:
 
 def differences(one: Settings, other: Settings) -> list[str]:
     """The keys in which two runs' settings differ, dotted."""
-    first, second = (_flat(c.model_dump(mode="json")) for c in (one, other))
+    first, second = (_flat(c.model_dump(mode="json", by_alias=True)) for c in (one, other))
     return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
 
 
@@ -288,7 +305,7 @@ def _keys(where: tuple[int | str, ...], kind: type[Settings]) -> list[str]:
     for name in where:
         kind = part.model_fields[str(name)].annotation
         part = next((k for k in getattr(kind, "__args__", (kind,)) if hasattr(k, "model_fields")), kind)
-    return list(part.model_fields)
+    return [_shown(name) for name in part.model_fields]
 
 
 def _table(values: dict[str, Any], name: str, lines: list[str]) -> None:

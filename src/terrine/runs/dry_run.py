@@ -9,8 +9,9 @@ from typing import Any
 from terrine.budgets import mechanism_to_json
 from terrine.errors import InputError
 from terrine.runs.config import read_config
-from terrine.runs.factories import budget_of, check_options, planned, task_of
+from terrine.runs.factories import budget_of, check_options, planned
 from terrine.runs.local import Run
+from terrine.runs.tasks import task_of
 
 
 def dry_run(source: str | Path) -> dict[str, Any]:

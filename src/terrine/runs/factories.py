@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from terrine.accounting.curves import ONE_TEACHER
 from terrine.accounting.planning import least_noise, plan
 from terrine.budgets import CountBudget
-from terrine.datasets import PrivateData, Task, load, read_private, read_public
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.runs.config import (
-    DataConfig,
     PrivacyConfig,
-    PublicDataConfig,
     RunConfig,
     Settings,
     StudentConfig,
@@ -37,48 +34,6 @@ _ESTIMATORS = {
     "logistic": "sklearn.linear_model.LogisticRegression",
     "lda": "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
 }
-
-
-def task_of(data: DataConfig) -> Task:
-    """Read the data; what does not fit together is refused before anyone is taught."""
-    if data.name is not None:
-        return load(data.name, **data.options)
-    assert data.private is not None
-    assert data.classes is not None
-    classes = tuple(data.classes)
-    common = _reading(data)
-    private = read_private(data.private, classes=classes, label=data.label, unit=data.unit, **common)
-    return _own_task(data, private=private, classes=classes, ignore=(data.label, data.unit))
-
-
-def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> Task:
-    """The public side alone, for a service's classes."""
-    if data.name is not None:
-        found = load(data.name, **data.options)
-        if found.classes != classes:
-            raise InputError(f"The classes of {data.name} are not those of the service, which has {len(classes)}.")
-        return replace(found, private=None, public_y=None)
-    return _own_task(data, private=None, classes=classes, ignore=(data.label,))
-
-
-def _own_task(
-    data: DataConfig | PublicDataConfig,
-    *,
-    private: PrivateData | None,
-    classes: tuple[str, ...],
-    ignore: tuple[str | None, ...],
-) -> Task:
-    assert data.public is not None
-    common = _reading(data)
-    public = read_public(data.public, ignore=[name for name in ignore if name is not None], **common)
-    if data.test is None:
-        return Task(private=private, public=public, classes=classes)
-    test = read_private(data.test, classes=classes, label=data.label, **common)
-    return Task(private=private, public=public, classes=classes, test_X=test.X, test_y=test.y)
-
-
-def _reading(data: DataConfig | PublicDataConfig) -> dict[str, Any]:
-    return {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
 
 
 def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfig:

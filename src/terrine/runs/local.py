@@ -34,9 +34,9 @@ from terrine.runs.factories import (
     mechanism_of,
     planned,
     student_of,
-    task_of,
     teacher_of,
 )
+from terrine.runs.tasks import task_of
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
@@ -123,7 +123,7 @@ class Run(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.given.data)
+        return task_of(self.given.data, run=self.folder)
 
     @property
     def _rows(self) -> PrivateData:

@@ -19,7 +19,7 @@ from terrine.errors import InputError, LedgerError
 from terrine.mechanisms import Answers, Outcome
 from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
-from terrine.runs.factories import public_task_of
+from terrine.runs.tasks import public_task_of
 from terrine.service.client import RemoteLabeller
 
 Progress = Callable[[float], object]
@@ -57,7 +57,7 @@ class RemoteRun(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return public_task_of(self.config.data, classes=tuple(self.about["classes"]))
+        return public_task_of(self.config.data, classes=tuple(self.about["classes"]), run=self.folder)
 
     @property
     def learner(self) -> tuple[StudentConfig, int]:

@@ -1,0 +1,195 @@
+"""Settings to rows: files are read once, columns go by name, and rows become numbers by public knowledge alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine._files import write_atomically
+from terrine.datasets import PrivateData, PublicData, Task, load, read_private, read_public
+from terrine.errors import DataError, InputError
+from terrine.runs.config import DataConfig, PublicDataConfig
+from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, labels, read_table, units
+from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
+from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
+
+Data = DataConfig | PublicDataConfig
+ENCODER = "encoder"  # the folder of a run's encoder
+
+
+def task_of(data: DataConfig, *, run: Path | None = None) -> Task:
+    """Read the data; what does not fit together is refused before anyone is taught.
+
+    Args:
+        run: a run directory, which keeps the encoder of a table.
+    """
+    if data.name is not None:
+        return load(data.name, **data.options)
+    assert data.private is not None
+    assert data.public is not None
+    if is_table(data.public):
+        public = read_table(data.public)
+        schema = schema_of(data, public)
+        private = schema.match(
+            read_table(data.private, unit=data.unit if data.private.is_dir() else None),
+            role=data.private.name,
+            need_label=True,
+            need_unit=schema.unit is not None,
+        )
+        encoder = encoder_of(schema, public, role=data.public.name, run=run)
+        return _table_task(data, encoder, public=public, private=_private(private, encoder))
+    if data.classes is None:
+        raise InputError("data.classes: list the names of all classes, in the order of the labels 0, 1, 2, ...")
+    classes = tuple(data.classes)
+    private_rows = read_private(data.private, classes=classes, unit=data.unit, image_shape=data.image_shape)
+    return _array_task(data, private=private_rows, classes=classes)
+
+
+def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Path | None = None) -> Task:
+    """The public side alone, for a service's classes."""
+    if data.name is not None:
+        found = load(data.name, **data.options)
+        if found.classes != classes:
+            raise InputError(f"The classes of {data.name} are not those of the service, which has {len(classes)}.")
+        return replace(found, private=None, public_y=None)
+    assert data.public is not None
+    if is_table(data.public):
+        public = read_table(data.public)
+        encoder = encoder_of(schema_of(data, public, classes=classes), public, role=data.public.name, run=run)
+        if encoder.schema.label is not None and encoder.schema.classes != classes:
+            raise InputError(f"The schema's classes are not those of the service, which has {len(classes)}.")
+        return _table_task(data, encoder, public=public, private=None, classes=classes)
+    return _array_task(data, private=None, classes=classes)
+
+
+def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None) -> Schema:
+    """The schema that the settings name; else a draft from the public rows, with the columns that the settings list."""
+    roles = _roles(data, classes)
+    if data.schema_file is None:
+        return _drafted(data, public, roles)
+    name = data.schema_file.name
+    try:
+        found = Schema.from_toml(data.schema_file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{data.schema_file}: there is no such file. Draft one with: terrine schema {data.public} > {name}"
+        ) from None
+    except (InputError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: {error}") from None
+    for role, given in roles.items():
+        said = getattr(found, role)
+        if given and said and said != given:
+            raise InputError(f"data.{role} and `{role}` of {name} differ: give it in one of them.")
+    merged: dict[str, Any] = {role: getattr(found, role) or given for role, given in roles.items()}
+    if merged["label"] is None:
+        merged["classes"] = ()
+    elif not merged["classes"]:
+        raise InputError(f"data.classes: list the names of all classes; {name} has no `classes`.")
+    columns = {
+        column: kind for column, kind in found.columns.items() if column not in (merged["label"], merged["unit"])
+    }
+    return replace(found, **merged, columns=columns)
+
+
+def _roles(data: Data, classes: Sequence[str] | None) -> dict[str, Any]:
+    """The label's column, its classes and the unit's column; those of a folder of texts have names of their own."""
+    given = data.classes if isinstance(data, DataConfig) else classes
+    unit = data.unit if isinstance(data, DataConfig) else None
+    label = data.label
+    if data.public is not None and data.public.is_dir():
+        label, unit = LABEL_COLUMN, None if unit is None else UNIT_COLUMN
+    return {"label": label, "classes": tuple(given or ()), "unit": unit}
+
+
+def _drafted(data: Data, public: Table, roles: dict[str, Any]) -> Schema:
+    assert data.public is not None
+    for key, names in (("columns", data.columns), ("categories", data.categories)):
+        for name in names or ():
+            if name not in public.names:
+                raise DataError(f"data.{key}: {data.public.name} has no column {name!r}.")
+    if isinstance(data, DataConfig) and (roles["label"] is None or not roles["classes"]):
+        raise InputError("data.label and data.classes: name the label's column and list all of its values.")
+    if roles["label"] is None:
+        roles = {**roles, "classes": None}
+    found = draft(public, **roles, ignore=data.ignore or (), source=data.public.name)
+    columns = {**found.columns, **{k: Category(values=tuple(v)) for k, v in (data.categories or {}).items()}}
+    if data.columns is not None:
+        columns = {name: columns[name] for name in data.columns if name in columns}
+    kept = {*columns, found.label, found.unit}
+    extra = [name for name in (*found.ignore, *public.names) if name not in kept]
+    return replace(found, columns=columns, ignore=tuple(dict.fromkeys(extra)))
+
+
+def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) -> Encoder:
+    """Learned once from the public rows, and kept with the run; another schema is refused once rows are dealt."""
+    matched = schema.match(public, role=role)
+    if run is None:
+        return Encoder.fit(schema, matched)
+    folder = run / ENCODER
+    if (folder / WEIGHTS_FILE).is_file():
+        kept = Encoder.from_files({name: (folder / name).read_bytes() for name in (SCHEMA_FILE, WEIGHTS_FILE)})
+        if kept.schema.digest == schema.digest:
+            return kept
+        if (run / "partition.npz").is_file() or (run / "answers.npz").is_file():
+            raise InputError(
+                f"The schema has changed since the teachers of {run} were taught. Put it back, or begin a new run with "
+                "--out."
+            )
+    elif (run / "partition.npz").is_file():
+        raise InputError(
+            f"{run} was begun by an earlier version of terrine, which read tables in another way. Begin a new run with "
+            "--out."
+        )
+    encoder = Encoder.fit(schema, matched)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in encoder.files().items():  # the weights last: without them the schema counts for nothing
+        write_atomically(folder / name, lambda file, content=content: file.write(content))
+    return encoder
+
+
+def _private(table: Table, encoder: Encoder) -> PrivateData:
+    """Rows without a unit are left out; one with an unknown label keeps its place, and nobody learns from it."""
+    schema = encoder.schema
+    unit = None if schema.unit is None else units(table, schema)
+    if unit is not None:
+        there = np.flatnonzero(unit != "")
+        table, unit = table.take(there), unit[there]
+    return PrivateData(encoder.transform(table), labels(table, schema), unit=unit, unlabelled_ok=True)
+
+
+def _table_task(
+    data: Data,
+    encoder: Encoder,
+    *,
+    public: Table,
+    private: PrivateData | None,
+    classes: tuple[str, ...] | None = None,
+) -> Task:
+    schema = encoder.schema
+    assert data.public is not None
+    rows = PublicData(encoder.transform(public, role=data.public.name))
+    names = classes or schema.classes
+    if data.test is None:
+        return Task(private=private, public=rows, classes=names, encoder=encoder)
+    test = schema.match(read_table(data.test), role=data.test.name, need_label=True)
+    y = labels(test, schema)
+    if (y < 0).any():
+        row = int(np.argmax(y < 0))
+        place = f"line {test.lines[row]}" if test.lines is not None else f"row {row}"
+        raise DataError(f'{data.test.name}, {place}, column "{schema.label}": the label is not in `classes`.')
+    X: NDArray[Any] = encoder.transform(test, role=data.test.name)
+    return Task(private=private, public=rows, classes=names, test_X=X, test_y=y, encoder=encoder)
+
+
+def _array_task(data: Data, *, private: PrivateData | None, classes: tuple[str, ...]) -> Task:
+    assert data.public is not None
+    public = read_public(data.public, image_shape=data.image_shape)
+    if data.test is None:
+        return Task(private=private, public=public, classes=classes)
+    test = read_private(data.test, classes=classes, image_shape=data.image_shape)
+    return Task(private=private, public=public, classes=classes, test_X=test.X, test_y=test.y)

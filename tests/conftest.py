@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.soak import SOAK
 
-# The same examples every time; `make soak` looks for new ones.
-settings.register_profile("fixed", derandomize=True, deadline=None)
+# The same few examples every time; `make soak` looks for new ones.
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("soak", deadline=None, max_examples=500)
-settings.load_profile("soak" if os.environ.get("TERRINE_SOAK") == "1" else "fixed")
-if os.environ.get("TERRINE_SOAK") == "1":
+settings.load_profile("soak" if SOAK else "default")
+if SOAK:
     from tests.soak import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `soak` is for `make soak`."""
+    left_out = [] if SOAK else [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def need(what: str) -> None:

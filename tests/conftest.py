@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each other would wait for one another's threads
 
 import pytest
 from hypothesis import settings
 from tests.soak import SOAK
+
+from terrine.cli import common, main
 
 # The same few examples every time; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
@@ -40,3 +48,24 @@ def vote_files() -> Path:
         if not (folder / f"{name}_250_teachers.npy").is_file():
             need(f"{name}_250_teachers.npy under $TERRINE_DATA/votes")
     return folder
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def terrine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """The command line inside this process, with variables of its own; without progress, which comes by the clock."""
+    monkeypatch.setattr(common, "_EVERY", 1e6)
+
+    def call(*words: object, **environment: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["terrine", *map(str, words)])
+        capsys.readouterr()
+        with mock.patch.dict(os.environ, environment), pytest.raises(SystemExit) as left:
+            main()
+        return Done(left.value.code, *capsys.readouterr())
+
+    return call

@@ -39,8 +39,8 @@ class PateRdpAccountant(rdp.RdpAccountant):  # type: ignore[misc, name-defined]
         >>> accountant = PateRdpAccountant()
         >>> _ = accountant.compose(PateDpEvent(confident, n_queries=640, n_answered=283))
         >>> _ = accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier=10.0))
-        >>> round(accountant.get_epsilon(target_delta=1e-5), 2)
-        2.2
+        >>> print(f"{accountant.get_epsilon(target_delta=1e-5):.2f}")
+        2.19
     """
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:

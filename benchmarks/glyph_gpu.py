@@ -25,9 +25,11 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+from glyph_device import draw_on, records_on
+
 from terrine.datasets.fonts import Glyphs
 from terrine.datasets.glyph import Glyph, Plan
-from terrine.datasets.glyph_device import draw_on, records_on
 from terrine.features import FeatureRecipe, fit_features
 from terrine.teachers import ModuleRecipe, ModuleTeacher
 from terrine.teachers.architectures import mlp

@@ -20,8 +20,7 @@ from rows import seconds, votes_folder, write
 
 from terrine import ConfidentGNMax, Votes, synthetic_votes
 from terrine.accounting import theorems
-from terrine.release.balls import log_smooth, log_total
-from terrine.release.smooth import cell_profile, log_parts, smooth_sensitivity
+from terrine.release.smooth import cell_profile, log_parts, log_smooth, log_total, smooth_sensitivity
 
 Array = NDArray[np.float64]
 SAMPLES = 25

@@ -9,7 +9,9 @@ those of the simplest family with at least 84.6% right answers there. The second
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,9 @@ from terrine.datasets import load
 from terrine.executors import Processes, Serial
 from terrine.partitioning import partition
 from terrine.teachers import SklearnTeacher, fit_teachers, poll_teachers
-from terrine.teachers.recipes import adult_teacher, random_forest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+from recipes import adult_teacher, random_forest
 
 KEY = bytes(32)  # public here: Adult is
 N_TEACHERS = 250

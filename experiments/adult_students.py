@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from provenance import record
+from recipes import adult_teacher
 from sklearn.base import clone
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -45,7 +46,6 @@ from terrine.noise import SeededNoise
 from terrine.partitioning import partition
 from terrine.students import SupervisedStudent, fit_student
 from terrine.teachers import poll_teachers
-from terrine.teachers.recipes import adult_teacher
 
 VOTES = Path(os.environ.get("TERRINE_DATA", "../shared/data")) / "votes" / "adult_250_teachers.npy"
 DELTA = 1e-5

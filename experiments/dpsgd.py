@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
 from provenance import record
+from recipes import adult_teacher
 from tables import RESULTS as OUT
 from tables import markdown, percent, spread, up
 from torch import Tensor, nn
@@ -38,7 +39,6 @@ from terrine.datasets import Task as Data
 from terrine.datasets import load
 from terrine.features.edges import edges
 from terrine.partitioning import partition
-from terrine.teachers.recipes import adult_teacher
 
 DELTA = 1e-5
 CLIP = 1.0  # the longest gradient of one row

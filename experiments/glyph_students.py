@@ -89,7 +89,7 @@ def planned(path: str, rows: range) -> Plan:
 
 def drawn(path: str, split: str, n: int) -> tuple[Any, Any]:
     """Images and true symbols of the first records of a split."""
-    from terrine.datasets.glyph_device import records_on
+    from glyph_device import records_on
 
     task = task_of(path)
     images, _ = records_on(task, split, np.arange(n), device=device())
@@ -99,8 +99,7 @@ def drawn(path: str, split: str, n: int) -> tuple[Any, Any]:
 def private_blocks(path: str, n: int) -> Iterator[tuple[Any, Any]]:
     """Images and labels of private records 0 to n; plans are made ahead, by other processes."""
     import torch
-
-    from terrine.datasets.glyph_device import draw_on
+    from glyph_device import draw_on
 
     glyphs = torch.from_numpy(np.ascontiguousarray(task_of(path).glyphs.X)).to(device())
     with get_context("spawn").Pool(PLANNERS) as pool:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each other would wait for one another's threads
 
 import pytest
 from hypothesis import settings
+from tests.soak import SOAK
 
-# The same examples every time; `make soak` looks for new ones.
-settings.register_profile("fixed", derandomize=True, deadline=None)
+from terrine.cli import common, main
+
+# The same few examples every time; `make soak` looks for new ones.
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("soak", deadline=None, max_examples=500)
-settings.load_profile("soak" if os.environ.get("TERRINE_SOAK") == "1" else "fixed")
-if os.environ.get("TERRINE_SOAK") == "1":
+settings.load_profile("soak" if SOAK else "default")
+if SOAK:
     from tests.soak import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `soak` is for `make soak`."""
+    left_out = [] if SOAK else [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def need(what: str) -> None:
@@ -31,3 +48,24 @@ def vote_files() -> Path:
         if not (folder / f"{name}_250_teachers.npy").is_file():
             need(f"{name}_250_teachers.npy under $TERRINE_DATA/votes")
     return folder
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def terrine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """The command line inside this process, with variables of its own; without progress, which comes by the clock."""
+    monkeypatch.setattr(common, "_EVERY", 1e6)
+
+    def call(*words: object, **environment: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["terrine", *map(str, words)])
+        capsys.readouterr()
+        with mock.patch.dict(os.environ, environment), pytest.raises(SystemExit) as left:
+            main()
+        return Done(left.value.code, *capsys.readouterr())
+
+    return call

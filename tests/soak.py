@@ -1,6 +1,7 @@
-"""What `make soak` ran, for benchmarks/results/soak.json: a row for each file, put in the place of its last one.
+"""The longer run, `make soak`: its counts, and what it ran for benchmarks/results/soak.json.
 
-A test says how much it did with pytest's ``record_property``: kills, rows, teachers.
+Tests take their counts from ``amount``, and those marked ``soak`` run there only. The file has a row for each test
+file, put in the place of its last one. A test says how much it did with pytest's ``record_property``: kills, rows.
 """
 
 from __future__ import annotations
@@ -11,15 +12,23 @@ import platform
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
+if TYPE_CHECKING:  # programs that tests start have no need of it
+    import pytest
 
+T = TypeVar("T")
+SOAK = os.environ.get("TERRINE_SOAK") == "1"
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "soak.json"
 _outcomes: dict[str, Counter[str]] = {}
 _seconds: Counter[str] = Counter()
 _counts: dict[str, dict[str, Any]] = {}
+
+
+def amount(normal: T, *, soak: T) -> T:
+    """How much a test does in `make test`, and in `make soak`."""
+    return soak if SOAK else normal
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -19,7 +19,6 @@ from scipy.io import savemat
 from tests.conftest import need
 
 from terrine import ConfidentGNMax, GNMax, publishable_guarantee
-from terrine.cli import main
 from terrine.datasets import svhn
 from terrine.runs.config import read_settings
 
@@ -114,13 +113,10 @@ def test_every_example_can_be_read(name):
 
 
 @pytest.mark.parametrize("name", ["adult", "csv", "glyph", "images", "mnist", "mnist_few", "svhn"])
-def test_a_dry_run_says_what_it_would_cost(name, copied, monkeypatch, capsys):
+def test_a_dry_run_says_what_it_would_cost(name, copied, terrine):
     path = copied(name)
-    monkeypatch.setattr("sys.argv", ["terrine", "run", str(path), "--dry-run", "--json"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    out, err = capsys.readouterr()
-    assert (left.value.code, err) == (0, "")
+    code, out, err = terrine("run", path, "--dry-run", "--json")
+    assert (code, err) == (0, "")
     facts, settings = json.loads(out), read_settings(path)
     privacy, said = settings.privacy, facts["guarantee"]
     assert facts["teachers"] == settings.teachers.number

@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "sensitive"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "partitioning", "executors", "features", "teachers"}
@@ -26,6 +26,8 @@ ARROWS: dict[str, set[str]] = {
     "_validate": {"errors"},
     "_files": {"errors"},
     "_blocks": set(),
+    "_optional": {"errors"},
+    "_models": {"errors", "_optional"},
     "sensitive": {"errors"},
     "noise": GROUND,
     "votes": GROUND,
@@ -35,12 +37,12 @@ ARROWS: dict[str, set[str]] = {
     "datasets": GROUND | {"votes"},
     "partitioning": GROUND | {"datasets"},
     "executors": GROUND,
-    "features": GROUND | {"datasets"},
-    "teachers": DATA | {"partitioning", "executors"},
+    "features": GROUND | {"_models", "datasets"},
+    "teachers": DATA | {"_models", "partitioning", "executors"},
     "budgets": GROUND | {"mechanisms", "accounting", "release"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
-    "students": GROUND | {"datasets", "executors", "features", "mechanisms"},
+    "students": GROUND | {"_models", "datasets", "executors", "features", "mechanisms"},
     "report": GROUND | {"mechanisms", "accounting", "release"},
     "analysis": ANSWERS | {"accounting", "release", "report"},
     "estimator": CHARGED | {"students"},

@@ -72,7 +72,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     Every fit on the same people spends its epsilon again; epsilons of fits add up.
 
     Examples:
-        >>> PATEClassifier(classes=["ham", "spam"], n_teachers=100, delta=1e-5, epsilon=2.0)  # doctest: +SKIP
+        >>> spam = PATEClassifier(classes=["ham", "spam"], n_teachers=100, delta=1e-5, epsilon=2.0)
     """
 
     def __init__(

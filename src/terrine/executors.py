@@ -26,7 +26,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol, TypeVar
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError, WorkerError
+from terrine._optional import require
+from terrine.errors import InputError, WorkerError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -389,13 +390,8 @@ def _follow_parent() -> None:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected ray for the Ray executor, got no such package; install it with: pip install 'terrine[ray]'"
-        ) from None
+    ray = require("ray", use="The Ray executor", extra="ray")
+    require("ray.exceptions", use="The Ray executor", extra="ray")
     return ray
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError
+from terrine._optional import require
+from terrine.errors import InputError
 
 LATTICE_BITS = 40
 UNIT = 2**LATTICE_BITS  # lattice steps in one vote
@@ -115,12 +116,7 @@ def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
 
 @lru_cache(maxsize=32)
 def _measurement(law: str, scale: float) -> Any:
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected opendp for secure noise, got no such package; install it with: pip install opendp"
-        ) from None
+    dp = require("opendp.prelude", use="Secure noise", extra=None)
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))  # plain int means i32 there and would overflow
     if law == "gaussian":

@@ -321,9 +321,7 @@ def write_shares(data: UnitData, partition: Partition, folder: str | Path) -> Sh
 class Shares:
     """Shares that `write_shares` wrote. Holds the folder's name only, so it travels to workers.
 
-    Examples:
-        >>> Shares("run/shares").share(17)  # doctest: +SKIP
-        (memmap([[...]], dtype=uint8), memmap([3, 8, ...]))
+    ``Shares("run/shares").share(17)`` maps teacher 17's rows and labels.
     """
 
     def __init__(self, folder: str | Path) -> None:

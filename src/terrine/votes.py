@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import write_atomically
-from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
+from terrine._optional import require
+from terrine.errors import InputError, SecretError, VotesError
 
 SCHEMA = "terrine.votes/1"
 BALLOTS_SCHEMA = "terrine.ballots/2"
@@ -393,15 +394,10 @@ def _read_csv(path: Path) -> NDArray[np.float64]:
 
 
 def _read_parquet(path: Path) -> NDArray[Any]:
+    pyarrow = require("pyarrow", use="A .parquet file", extra="parquet")
+    parquet = require("pyarrow.parquet", use="A .parquet file", extra="parquet")
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected pyarrow for .parquet files, got no such package; install it with: pip install 'terrine[parquet]'"
-        ) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
+        table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError):
         raise VotesError("Expected a Parquet file, got one that pyarrow cannot read.") from None
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -2,19 +2,16 @@
 
 Histograms, drawn at random and optimised to cost as much as they can, meet `rdp_argmax` and
 `rdp_check`, which know nothing of votes. The divergences come from an oracle that shares no code
-with the package. TERRINE_SOAK=1 runs a longer attack at random noise levels and orders.
+with the package. `make soak` runs a longer attack at random noise levels and orders.
 """
-
-import os
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from tests.oracles.gnmax import check_divergence, confident_divergence, gnmax_divergence
+from tests.soak import amount
 
 from terrine.accounting.argmax import rdp_argmax, rdp_check
-
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 
 SIGMAS = [1.0, 2.0, 5.0, 12.0, 40.0, 150.0, 500.0]
 ORDERS = np.array([1.1, 1.5, 2.0, 3.3, 5.0, 10.0, 17.5, 32.0, 47.3, 64.0, 100.0])
@@ -248,13 +245,13 @@ def test_attack_at_random_noise_and_orders():
         assert share <= ROUNDING, (name, share, *where)
         worst[name] = max(worst.get(name, (0.0,)), (float(share), *where), key=lambda w: w[0])
 
-    for _ in range(200 if SOAK else 2):
+    for _ in range(amount(2, soak=200)):
         sigma, sigma_check = np.exp(rng.uniform(0, np.log(500), 2))
         orders = np.exp(rng.uniform(np.log(1.1), np.log(100), 12))
         orders[::2] = np.maximum(np.rint(orders[::2] * 2) / 2, 1.5)
         vote, check = rdp_argmax(sigma=sigma, orders=orders), rdp_check(sigma=sigma, orders=orders)
 
-        for _ in range(120 if SOAK else 10):
+        for _ in range(amount(10, soak=120)):
             counts = random_counts(rng, sigma=sigma, order=rng.choice(orders))
             for move in random_moves(rng, counts):
                 shares = worse_direction(counts, move, sigma=sigma, orders=orders) / vote

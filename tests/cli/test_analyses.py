@@ -13,7 +13,6 @@ import pytest
 
 from terrine import __version__
 from terrine.analysis import SECRET
-from terrine.cli import main
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PAPER = ["--accountant", "paper", "--conversion", "classic", "--reveal", "--json"]
@@ -26,31 +25,12 @@ MECHANISMS = {
 }
 
 
-def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The real thing, in a process of its own."""
-    words = [sys.executable, "-m", "terrine", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, cwd=cwd, check=False)
-
-
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """The same command line inside this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["terrine", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def result(run):
+def result(terrine):
     """What the command prints as JSON."""
 
     def call(*arguments: object) -> dict:
-        code, out, _ = run(*arguments, "--json")
+        code, out, _ = terrine(*arguments, "--json")
         assert code == 0
         return json.loads(out)
 
@@ -76,13 +56,13 @@ def votes(tmp_path) -> Path:
         ("adult", 1500, (300, 200, 40), "1e-5", 538.3, 1.678, 15.5),
     ],
 )
-def test_the_paper_is_reproduced(vote_files, name, queries, mechanism, delta, answered, epsilon, order):
+def test_the_paper_is_reproduced(vote_files, name, queries, mechanism, delta, answered, epsilon, order, terrine):
     threshold, check, vote = mechanism
     options = ["--mechanism", "confident", "--threshold", threshold, "--sigma-check", check, "--sigma-vote", vote]
     file = vote_files / f"{name}_250_teachers.npy"
-    done = command("analyze", file, *options, "--queries", queries, "--delta", delta, *PAPER)
-    assert (done.returncode, done.stderr) == (0, "")
-    shown = json.loads(done.stdout)
+    done = terrine("analyze", file, *options, "--queries", queries, "--delta", delta, *PAPER)
+    assert (done.code, done.err) == (0, "")
+    shown = json.loads(done.out)
     assert f"{shown['expected_answered']:.1f}" == f"{answered:.1f}"
     assert abs(shown["epsilon"] - epsilon) < 0.0006
     assert shown["order"] == order
@@ -91,12 +71,12 @@ def test_the_paper_is_reproduced(vote_files, name, queries, mechanism, delta, an
     assert shown["secret"] == SECRET == "secret: depends on private votes"
 
 
-def test_the_laplace_numbers_of_2017_are_reproduced(vote_files):
+def test_the_laplace_numbers_of_2017_are_reproduced(vote_files, terrine):
     options = ["--mechanism", "lnmax", "--scale", 20, "--queries", 100, "--delta", "1e-5", *PAPER]
     file = vote_files / "mnist_250_teachers.npy"
-    few = json.loads(command("analyze", file, *options, "--orders", "2..9").stdout)
+    few = json.loads(terrine("analyze", file, *options, "--orders", "2..9").out)
     assert abs(few["epsilon"] - 2.043) < 0.0006
-    assert json.loads(command("analyze", file, *options).stdout)["epsilon"] < few["epsilon"]
+    assert json.loads(terrine("analyze", file, *options).out)["epsilon"] < few["epsilon"]
 
 
 @pytest.mark.parametrize(
@@ -119,25 +99,25 @@ def test_the_worst_cases(vote_files, result, name, queries, answers, mechanism, 
     assert abs(result(*asked, "--bound", "gaussian")["data_independent_epsilon"] - gaussian) <= 0.001
 
 
-def test_the_table_shows_what_the_json_shows(vote_files, run):
+def test_the_table_shows_what_the_json_shows(vote_files, terrine):
     file = vote_files / "mnist_250_teachers.npy"
     arguments = ["analyze", file, *CONFIDENT, "--queries", 640, "--delta", "1e-5", *PAPER[:-1]]
-    code, out, err = run(*arguments)
+    code, out, err = terrine(*arguments)
     assert (code, err) == (0, "")
     for words in ("ConfidentGNMax", "250 teachers, 10 classes", "282.7", "1.999", "order 14", "do not publish"):
         assert words in out, words
     assert "3.762" in out  # the worst case, 3.76124..., rounded up
 
 
-def test_a_plan_prints_a_command_that_spends_its_budget(tmp_path):
+def test_a_plan_prints_a_command_that_spends_its_budget(tmp_path, terrine):
     assumed = ["--teachers", 250, "--classes", 10, "--consensus", 0.9]
-    planned = command("plan", "--epsilon", 1.5, "--delta", 1e-5, *assumed)
-    assert planned.returncode == 0
-    words = shlex.split(planned.stdout.splitlines()[-1])
+    planned = terrine("plan", "--epsilon", 1.5, "--delta", 1e-5, *assumed)
+    assert planned.code == 0
+    words = shlex.split(planned.out.splitlines()[-1])
     assert words[:3] == ["terrine", "analyze", "VOTES"]
     counts = np.random.default_rng(1).multinomial(250, np.full(10, 0.1), size=int(words[words.index("--queries") + 1]))
     np.save(tmp_path / "votes.npy", counts)
-    checked = json.loads(command("analyze", tmp_path / "votes.npy", *words[3:], "--json").stdout)
+    checked = json.loads(terrine("analyze", tmp_path / "votes.npy", *words[3:], "--json").out)
     assert 1.5 * 0.99 < checked["data_independent_epsilon"] <= 1.5
 
 
@@ -152,12 +132,12 @@ def test_a_plan_from_public_stand_ins_agrees_with_its_own_command(vote_files, re
     assert (checked["queries"], checked["answers_at_most"]) == (planned["n_queries"], planned["n_answers"])
 
 
-def test_a_plan_of_so_many_questions_agrees_with_its_own_command(tmp_path, result):
+def test_a_plan_of_so_many_questions_agrees_with_its_own_command(tmp_path, result, terrine):
     asked = ["plan", "--questions", 30, "--epsilon", 0.5, "--delta", "1e-5"]
-    planned, shown = result(*asked), command(*asked)
+    planned, shown = result(*asked), terrine(*asked)
     assert planned["epsilon"] <= 0.5
-    assert f"sigma = {planned['sigma']:g} votes" in shown.stdout
-    assert shown.stdout.splitlines()[-1].strip() == planned["analyze"]
+    assert f"sigma = {planned['sigma']:g} votes" in shown.out
+    assert shown.out.splitlines()[-1].strip() == planned["analyze"]
     np.save(tmp_path / "votes.npy", np.random.default_rng(1).multinomial(250, np.full(10, 0.1), size=40))
     words = shlex.split(planned["analyze"])[1:]
     checked = result(*[tmp_path / "votes.npy" if word == "VOTES" else word for word in words])
@@ -180,7 +160,7 @@ def two_files(tmp_path) -> list[Path]:
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["table", "json"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_without_reveal_nothing_depends_on_the_votes(two_files, run, monkeypatch, mechanism, form):
+def test_without_reveal_nothing_depends_on_the_votes(two_files, terrine, monkeypatch, mechanism, form):
     def shown(*extra: str) -> list[tuple[int, str, str]]:
         outputs = []
         for folder in two_files:
@@ -188,7 +168,7 @@ def test_without_reveal_nothing_depends_on_the_votes(two_files, run, monkeypatch
             np.save("student.npy", np.full((60, 4), 0.25))
             student = ["--student-proba", "student.npy"] if mechanism == "interactive" else []
             options = ["--mechanism", mechanism, *MECHANISMS[mechanism], *student, "--delta", "1e-5"]
-            outputs.append(run("analyze", "votes.npy", *options, *form, *extra))
+            outputs.append(terrine("analyze", "votes.npy", *options, *form, *extra))
         return outputs
 
     unanimous, torn = shown()
@@ -205,12 +185,12 @@ def test_reveal_needs_no_further_option(votes, result, mechanism):
     assert 0 < shown["epsilon"] <= shown["data_independent_epsilon"]
 
 
-def test_without_reveal_a_plot_does_not_depend_on_the_votes(two_files, run, monkeypatch):
+def test_without_reveal_a_plot_does_not_depend_on_the_votes(two_files, terrine, monkeypatch):
     for reveal in ([], ["--reveal"]):
         plots = []
         for folder in two_files:
             monkeypatch.chdir(folder)
-            code, out, err = run("analyze", "votes.npy", *CONFIDENT, "--delta", 1e-5, "--plot", "plot.png", *reveal)
+            code, out, err = terrine("analyze", "votes.npy", *CONFIDENT, "--delta", 1e-5, "--plot", "plot.png", *reveal)
             assert (code, err) == (0, "")
             assert "Plot: plot.png" in out
             plots.append(Path("plot.png").read_bytes())
@@ -220,16 +200,16 @@ def test_without_reveal_a_plot_does_not_depend_on_the_votes(two_files, run, monk
 
 
 @pytest.mark.parametrize(("ending", "magic"), [(".svg", b"<?xml"), (".pdf", b"%PDF-")])
-def test_other_plot_formats(votes, run, ending, magic):
+def test_other_plot_formats(votes, terrine, ending, magic):
     path = votes.with_suffix(ending)
-    assert run("analyze", votes, *CONFIDENT, "--delta", "1e-5", "--plot", path)[0] == 0
+    assert terrine("analyze", votes, *CONFIDENT, "--delta", "1e-5", "--plot", path)[0] == 0
     assert path.read_bytes().startswith(magic)
     assert not list(votes.parent.glob("*.tmp"))
 
 
-def test_a_plot_of_any_name_is_named_as_it_is(votes, run, monkeypatch):
+def test_a_plot_of_any_name_is_named_as_it_is(votes, terrine, monkeypatch):
     monkeypatch.chdir(votes.parent)
-    assert "Plot: a[bold].png" in run("analyze", votes, *CONFIDENT, "--delta", 1e-5, "--plot", "a[bold].png")[1]
+    assert "Plot: a[bold].png" in terrine("analyze", votes, *CONFIDENT, "--delta", 1e-5, "--plot", "a[bold].png")[1]
 
 
 # ---- options
@@ -246,22 +226,24 @@ def test_predictions_and_histograms_of_them_cost_the_same(tmp_path, result):
 
 
 def test_version_and_help():
-    assert command("--version").stdout == f"terrine {__version__}\n"
-    shown = command("--help").stdout
+    """The real thing, in a process of its own."""
+    command = [sys.executable, "-m", "terrine"]
+    assert subprocess.check_output([*command, "--version"], text=True) == f"terrine {__version__}\n"
+    shown = subprocess.check_output([*command, "--help"], text=True)
     assert all(
         name in shown for name in ("analyze", "plan", "demo", "run", "teach", "vote", "label", "learn", "report")
     )
 
 
-def test_a_delta_too_large_for_the_records_draws_one_line_of_warning(votes):
-    done = command("analyze", votes, *CONFIDENT, "--delta", "1e-3", "--records", "1000", "--json")
-    assert done.returncode == 0
-    assert done.stderr.startswith("terrine: warning: delta=0.001 is not below 1/1000")
-    assert done.stderr.count("\n") == 1
-    assert json.loads(done.stdout)["delta"] == 1e-3
-    assert command("analyze", votes, *CONFIDENT, "--delta", "9e-4", "--records", "1000").stderr == ""
+def test_a_delta_too_large_for_the_records_draws_one_line_of_warning(votes, terrine):
+    done = terrine("analyze", votes, *CONFIDENT, "--delta", "1e-3", "--records", "1000", "--json")
+    assert done.code == 0
+    assert done.err.startswith("terrine: warning: delta=0.001 is not below 1/1000")
+    assert done.err.count("\n") == 1
+    assert json.loads(done.out)["delta"] == 1e-3
+    assert terrine("analyze", votes, *CONFIDENT, "--delta", "9e-4", "--records", "1000").err == ""
 
 
-def test_a_warning_is_said_once(run):
+def test_a_warning_is_said_once(terrine):
     options = ["--epsilon", 50, "--delta", 1e-5, "--teachers", 250, "--classes", 10, "--consensus", 0.9]
-    assert run("plan", *options)[2].count("at the edge of the grid") == 1
+    assert terrine("plan", *options)[2].count("at the edge of the grid") == 1

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Done
+
+Run = Callable[..., Done]
 
 
-def run(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(cache), "HOME": str(cache), "COLUMNS": "100"}
-    return subprocess.run(
-        [sys.executable, "-m", "terrine", "data", *words], capture_output=True, text=True, env=environment, check=False
-    )
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERRINE_DATA", raising=False)
+    for name, value in {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path), "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
 
 
-def test_it_says_what_the_built_in_set_is(tmp_path: Path) -> None:
-    done = run("small-glyph", cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "12,000" in done.stdout
-    assert "24: A, B, C" in done.stdout
+def test_it_says_what_the_built_in_set_is(terrine: Run) -> None:
+    done = terrine("data", "small-glyph")
+    assert done.code == 0, done.err
+    assert "12,000" in done.out
+    assert "24: A, B, C" in done.out
 
 
-def test_json_has_the_sizes(tmp_path: Path) -> None:
-    facts = json.loads(run("blobs", "--json", cache=tmp_path).stdout)
+def test_json_has_the_sizes(terrine: Run) -> None:
+    facts = json.loads(terrine("data", "blobs", "--json").out)
     assert facts["name"] == "blobs"
     assert set(facts["sizes"]) == {"private", "public", "test"}
 
 
 @pytest.mark.parametrize(("name", "words"), [("nothing", "not one of 'mnist'"), ("", "not one of")])
-def test_an_unknown_name_is_one_line(tmp_path: Path, name: str, words: str) -> None:
-    done = run(name, cache=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not done.stdout
+def test_an_unknown_name_is_one_line(terrine: Run, name: str, words: str) -> None:
+    done = terrine("data", name)
+    assert done.code == 2
+    assert words in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not done.out

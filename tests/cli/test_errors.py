@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from terrine.cli import main
 from terrine.errors import DeltaWarning, InputError
 
 CONFIDENT = ["--threshold", "200", "--sigma-check", "150", "--sigma-vote", "40"]
@@ -132,21 +131,17 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(folder, capsys, monkeypatch, arguments, message):
+def test_a_mistake_is_one_line_and_exit_code_2(folder, terrine, arguments, message):
     before = sorted(os.listdir(folder))
-    monkeypatch.setattr(sys, "argv", ["terrine", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    out, err = capsys.readouterr()
-    assert caught.value.code == 2
-    assert out == ""
+    code, out, err = terrine(*arguments)
+    assert (code, out) == (2, "")
     assert err.startswith("terrine: ")
     assert message in err
     assert err.count("\n") == 1
     assert sorted(os.listdir(folder)) == before
 
 
-@pytest.mark.parametrize("arguments", [MISTAKES[0][0], ["analyze", "v.npy", *CONFIDENT], ["plan", "--epsilon", "x"]])
+@pytest.mark.parametrize("arguments", [MISTAKES[0][0], ["plan", "--epsilon", "x"]])
 def test_the_same_in_a_process_of_its_own(folder, arguments):
     done = subprocess.run([sys.executable, "-m", "terrine", *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -154,36 +149,27 @@ def test_the_same_in_a_process_of_its_own(folder, arguments):
     assert done.stderr.count("\n") == 1
 
 
-def test_without_matplotlib_it_says_what_to_install(folder, capsys, monkeypatch):
+def test_without_matplotlib_it_says_what_to_install(folder, terrine, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN, "--plot", "plot.png"])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 2
-    assert "Install it with: pip install 'terrine[report]'" in capsys.readouterr().err
+    code, _, err = terrine("analyze", "v.npy", *GIVEN, "--plot", "plot.png")
+    assert code == 2
+    assert "Install it with: pip install 'terrine[report]'" in err
 
 
-def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch):
+def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("terrine.analysis.publishable_guarantee", interrupt)
-    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 130
-    assert capsys.readouterr() == ("", "terrine: Interrupted.\n")
+    assert terrine("analyze", "v.npy", *GIVEN) == (130, "", "terrine: Interrupted.\n")
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", [DeltaWarning, UserWarning])
-def test_only_our_own_warnings_are_shown(folder, capsys, monkeypatch, kind):
+def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):
     def warn(*_: object, **__: object) -> None:
         warnings.warn("row 7 is ill", kind, stacklevel=1)
         raise InputError("Expected better.")
 
     monkeypatch.setattr("terrine.analysis.publishable_guarantee", warn)
-    monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
-    with pytest.raises(SystemExit):
-        main()
-    assert ("row 7" in capsys.readouterr().err) == (kind is DeltaWarning)
+    assert ("row 7" in terrine("analyze", "v.npy", *GIVEN).err) == (kind is DeltaWarning)

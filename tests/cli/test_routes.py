@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import Done
 
 from terrine import ConfidentGNMax
 from terrine.analysis import SECRET
-from terrine.cli import main
 from terrine.release.tested import publishable_guarantee
 
 MECHANISM = ["--threshold", "120", "--sigma-check", "40", "--sigma-vote", "10"]
@@ -21,20 +20,7 @@ GIVEN = [*MECHANISM, "--delta", "1e-5"]
 SHAPE = ["--teachers", "200", "--classes", "3", "--queries", "60"]
 TESTED = [*GIVEN, *SHAPE, "--target", "2.5"]
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys, monkeypatch) -> Run:
-    """The command line inside this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["terrine", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return call
+Run = Callable[..., Done]
 
 
 @pytest.fixture
@@ -48,8 +34,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def result(run: Run, *arguments: object) -> dict:
-    code, out, err = run(*arguments, "--json")
+def result(terrine: Run, *arguments: object) -> dict:
+    code, out, err = terrine(*arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -61,8 +47,8 @@ def plain(text: str) -> str:
 # ---- the worst case
 
 
-def test_what_is_publishable_is_the_worst_case_and_why(folder: Path, run: Run) -> None:
-    shown = result(run, "analyze", "strong.npy", *GIVEN, "--answers", 40)["publishable"]
+def test_what_is_publishable_is_the_worst_case_and_why(folder: Path, terrine: Run) -> None:
+    shown = result(terrine, "analyze", "strong.npy", *GIVEN, "--answers", 40)["publishable"]
     mechanism = ConfidentGNMax(threshold=120, sigma_check=40, sigma_vote=10)
     worst = publishable_guarantee(mechanism, n_queries=60, n_answers=40, delta=1e-5)
     assert shown == {
@@ -72,7 +58,7 @@ def test_what_is_publishable_is_the_worst_case_and_why(folder: Path, run: Run) -
         "order": worst.order,
         "why": worst.basis,
     }
-    code, out, err = run("analyze", "strong.npy", *GIVEN, "--answers", 40)
+    code, out, err = terrine("analyze", "strong.npy", *GIVEN, "--answers", 40)
     assert (code, err) == (0, "")
     assert "ε, publishable" in out
     assert f"Publishable: {worst.basis}." in plain(out)
@@ -82,53 +68,53 @@ def test_what_is_publishable_is_the_worst_case_and_why(folder: Path, run: Run) -
 # ---- a target
 
 
-def test_a_target_is_what_is_publishable(folder: Path, run: Run) -> None:
-    tested = result(run, "analyze", "strong.npy", *TESTED, "--answers", 50)
+def test_a_target_is_what_is_publishable(folder: Path, terrine: Run) -> None:
+    tested = result(terrine, "analyze", "strong.npy", *TESTED, "--answers", 50)
     shown = tested["publishable"]
     assert (shown["route"], shown["epsilon"], shown["delta"]) == ("tested", 2.5, 1e-5)
     assert "at most 60 queries and 50 answers, let out only if a private test" in shown["why"]
     assert tested["data_independent_epsilon"] > 2.5
     assert "pass_chance" not in tested
     assert "secret" not in tested
-    code, out, _ = run("analyze", "strong.npy", *TESTED)
+    code, out, _ = terrine("analyze", "strong.npy", *TESTED)
     assert code == 0
     for words in ("2.500", "tested:", "ε, worst case", "let out only if a private test"):
         assert words in plain(out), words
     assert "test would pass" not in out
 
 
-def test_the_first_rows_of_a_longer_file_will_do(folder: Path, run: Run) -> None:
-    longer = result(run, "analyze", "longer.npy", *TESTED)
-    assert longer == result(run, "analyze", "strong.npy", *TESTED)
+def test_the_first_rows_of_a_longer_file_will_do(folder: Path, terrine: Run) -> None:
+    longer = result(terrine, "analyze", "longer.npy", *TESTED)
+    assert longer == result(terrine, "analyze", "strong.npy", *TESTED)
 
 
-def test_how_the_test_draws_can_be_given(folder: Path, run: Run) -> None:
+def test_how_the_test_draws_can_be_given(folder: Path, terrine: Run) -> None:
     given = ["--test-order", 8, "--test-share", 0.7]
-    assert result(run, "analyze", "strong.npy", *TESTED, *given)["publishable"]["order"] == 8.0
+    assert result(terrine, "analyze", "strong.npy", *TESTED, *given)["publishable"]["order"] == 8.0
 
 
 @pytest.mark.parametrize("json_or_table", [[], ["--json"]])
 @pytest.mark.parametrize("target", [[], ["--target", "2.5", "--teachers", "200"]], ids=["worst case", "tested"])
 def test_without_reveal_nothing_depends_on_the_votes(
-    folder: Path, run: Run, target: list[str], json_or_table: list[str]
+    folder: Path, terrine: Run, target: list[str], json_or_table: list[str]
 ) -> None:
     asked = [*GIVEN, "--classes", 3, "--queries", 60, *target, *json_or_table]
-    assert run("analyze", "strong.npy", *asked) == run("analyze", "weak.npy", *asked)
+    assert terrine("analyze", "strong.npy", *asked) == terrine("analyze", "weak.npy", *asked)
 
 
-def test_reveal_says_how_often_the_test_would_pass_and_marks_it(folder: Path, run: Run) -> None:
-    often = result(run, "analyze", "strong.npy", *TESTED, "--reveal")
+def test_reveal_says_how_often_the_test_would_pass_and_marks_it(folder: Path, terrine: Run) -> None:
+    often = result(terrine, "analyze", "strong.npy", *TESTED, "--reveal")
     assert often["pass_chance"] > 0.99
     assert often["secret"] == SECRET
-    never = result(run, "analyze", "weak.npy", *TESTED, "--threshold", 0, "--reveal")
+    never = result(terrine, "analyze", "weak.npy", *TESTED, "--threshold", 0, "--reveal")
     assert never["pass_chance"] < 1e-5
     assert never["secret"] == SECRET
-    code, out, _ = run("analyze", "strong.npy", *TESTED, "--reveal")
+    code, out, _ = terrine("analyze", "strong.npy", *TESTED, "--reveal")
     assert code == 0
     public, secret = out.split("do not publish them")
     assert "test would pass" in secret
     assert "test would pass" not in public
-    assert "pass_chance" not in result(run, "analyze", "strong.npy", *GIVEN, "--reveal")
+    assert "pass_chance" not in result(terrine, "analyze", "strong.npy", *GIVEN, "--reveal")
 
 
 # ---- mistakes
@@ -169,23 +155,23 @@ def without(*option: str) -> list[str]:
         ([*TESTED, "--mechanism", "interactive"], "Expected GNMax or ConfidentGNMax, got InteractiveGNMax"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(folder: Path, run: Run, arguments: list[str], message: str) -> None:
-    code, out, err = run("analyze", "strong.npy", *arguments)
+def test_a_mistake_is_one_line_and_exit_code_2(folder: Path, terrine: Run, arguments: list[str], message: str) -> None:
+    code, out, err = terrine("analyze", "strong.npy", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("terrine: ")
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_the_target_is_fixed_before_the_file_is_opened(folder: Path, run: Run) -> None:
+def test_the_target_is_fixed_before_the_file_is_opened(folder: Path, terrine: Run) -> None:
     """A target that is refused is refused whether there are votes or not."""
-    code, _, err = run("analyze", "no-such-file.npy", *TESTED, "--target", "50")
+    code, _, err = terrine("analyze", "no-such-file.npy", *TESTED, "--target", "50")
     assert code == 2
     assert "Expected a target below the worst case" in err
 
 
-def test_another_number_of_teachers_is_found_out_with_the_votes(folder: Path, run: Run) -> None:
-    code, out, err = run("analyze", "fewer.npy", *TESTED, "--reveal", "--json")
+def test_another_number_of_teachers_is_found_out_with_the_votes(folder: Path, terrine: Run) -> None:
+    code, out, err = terrine("analyze", "fewer.npy", *TESTED, "--reveal", "--json")
     assert (code, out) == (2, "")
     assert err == "terrine: Expected 200 teachers, as the target was fixed for, got 199.\n"
 
@@ -204,8 +190,8 @@ ROUTE = ["plan", "--epsilon", 1.0, "--delta", 1e-6, "--teachers", 5000, "--class
          "--max-queries", 300, "--route"]  # fmt: skip
 
 
-def test_a_plan_with_its_route_as_json(run: Run, quick: None) -> None:
-    code, out, _ = run(*ROUTE, "--json")
+def test_a_plan_with_its_route_as_json(terrine: Run, quick: None) -> None:
+    code, out, _ = terrine(*ROUTE, "--json")
     assert code == 0
     planned = json.loads(out)
     tested = planned["tested"]
@@ -214,8 +200,8 @@ def test_a_plan_with_its_route_as_json(run: Run, quick: None) -> None:
     assert tested["n_queries"] <= 300
 
 
-def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, run: Run, quick: None) -> None:
-    code, out, _ = run(*ROUTE)
+def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, terrine: Run, quick: None) -> None:
+    code, out, _ = terrine(*ROUTE)
     assert code == 0
     assert "Tested route: expected to pay." in plain(out)
     words = shlex.split(out.splitlines()[-1])
@@ -223,15 +209,15 @@ def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, r
     counts = np.zeros((int(words[words.index("--queries") + 1]), 10), dtype=np.int64)
     counts[:, 0] = 5000
     np.save(tmp_path / "votes.npy", counts)
-    checked = result(run, "analyze", tmp_path / "votes.npy", *words[3:])
+    checked = result(terrine, "analyze", tmp_path / "votes.npy", *words[3:])
     assert checked["publishable"]["route"] == "tested"
     assert checked["publishable"]["epsilon"] < checked["data_independent_epsilon"]
     assert f"at ε = {checked['publishable']['epsilon']:.3f} with chance 95%" in plain(out)
-    assert result(run, "analyze", tmp_path / "votes.npy", *words[3:], "--reveal")["pass_chance"] > 0.95
+    assert result(terrine, "analyze", tmp_path / "votes.npy", *words[3:], "--reveal")["pass_chance"] > 0.95
 
 
-def test_without_route_a_plan_does_not_speak_of_it(run: Run) -> None:
+def test_without_route_a_plan_does_not_speak_of_it(terrine: Run) -> None:
     assumed = ["--teachers", 500, "--classes", 3, "--consensus", 0.9]
-    code, out, _ = run("plan", "--epsilon", 1.0, "--delta", 1e-5, *assumed, "--json")
+    code, out, _ = terrine("plan", "--epsilon", 1.0, "--delta", 1e-5, *assumed, "--json")
     assert code == 0
     assert "tested" not in json.loads(out)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from terrine.cli import common, main
+from terrine.cli import common
 from terrine.runs import demo as demonstration
 from terrine.runs.config import RunConfig
 
@@ -35,21 +35,12 @@ estimator = "sklearn.linear_model.LogisticRegression"
 """
 
 
-@pytest.fixture
-def terrine(capsys, monkeypatch, tmp_path):
-    """Run a command in a folder with run.toml: exit code, output, errors."""
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """The working folder, with run.toml."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text(SETTINGS)
     monkeypatch.setattr(common, "_EVERY", 3600.0)  # lines of progress come by the clock, more of them on a busy machine
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["terrine", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        return left.value.code, shown.out, shown.err
-
-    return call
 
 
 def test_stage_by_stage(terrine, tmp_path):

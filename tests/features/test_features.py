@@ -435,7 +435,7 @@ def test_plain_rows_need_no_torch_and_only_files_need_safetensors(moons, monkeyp
     features = fit_features(moons[0], recipe=PLAIN, seed=0)
     assert features.transform(moons[2]).shape == (700, 4)
     for act in (lambda: features.save(tmp_path / "f"), lambda: Features.load(__file__)):
-        with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):
+        with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[keep\]'"):
             act()
     with pytest.raises(MissingDependencyError, match="PyTorch"):
         fit_features(signs(50)[0], recipe=TINY, seed=0)

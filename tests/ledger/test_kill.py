@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from tests.soak import ROOT, SOAK, amount
 
 from terrine.budgets import CountBudget, FilterBudget
 from terrine.errors import BudgetError, LedgerError, OrderGridWarning
@@ -32,7 +33,6 @@ from terrine.mechanisms import ConfidentGNMax, GNMax, Outcome, answer
 from terrine.noise import SeededNoise, _measurement
 from terrine.votes import Votes
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a killed process loses nothing that it wrote
 CONFIDENT = ConfidentGNMax(threshold=12, sigma_check=6, sigma_vote=40)  # 20 teachers: labels are nearly pure chance
 N = 400
@@ -314,8 +314,8 @@ def read_only(folder):
 def run(*calls):
     """This file as a program: what each call, a function's name and arguments, returns."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        command = [sys.executable, __file__, folder, json.dumps(calls)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        command = [sys.executable, "-m", "tests.ledger.test_kill", folder, json.dumps(calls)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -342,11 +342,11 @@ def databases(n):
 def killed():
     """What two tests look at, of one program: to start it takes longer than most of what it does."""
     calls = [
-        ["killed_at_every_step", "count", 1 if SOAK else 3],
-        ["killed_at_every_step", "filter", 1 if SOAK else 9],
+        ["killed_at_every_step", "count", amount(3, soak=1)],
+        ["killed_at_every_step", "filter", amount(9, soak=1)],
     ]
-    urls = databases(150 if SOAK else 6)
-    return run(*calls, *([["killed_at_every_step", "count", 1 if SOAK else 10, urls]] if urls else []))
+    urls = databases(amount(6, soak=150))
+    return run(*calls, *([["killed_at_every_step", "count", amount(10, soak=1), urls]] if urls else []))
 
 
 @functools.cache
@@ -355,7 +355,7 @@ def others():
         ["full_disk", "reserve"],
         ["full_disk", "keep"],
         ["read_only"],
-        ["killed_at_random", 10 if SOAK else 3],
+        ["killed_at_random", amount(3, soak=10)],
         ["race", 3, False, 50],
         ["race", 3, True, 120],
     ]

@@ -1,12 +1,11 @@
 """The bound by gap: above the exact divergence of every move, above the theorem's quantity (proved), and tight.
 
-TERRINE_SOAK=1 runs more histograms, parameters and proofs.
+`make soak` runs more histograms, parameters and proofs.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from scipy.special import logsumexp
 from tests.oracles.gaps_arb import prove, theorem
 from tests.oracles.gnmax_arb import Winner, all_moves, gnmax_divergence, kinds_of
+from tests.soak import amount
 
 from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.exact import log_probabilities
@@ -21,7 +21,6 @@ from terrine.errors import InputError
 from terrine.release.gap_bound import gap_costs, gaps_of, log_majorant, smooth_majorant
 from terrine.votes import Votes
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 TIGHT = 1 + 1e-9  # of floats
 
 
@@ -161,13 +160,13 @@ LARGE = [
 @pytest.mark.parametrize(("n_teachers", "n_classes", "sigma", "order"), LARGE)
 def test_no_votes_are_found_above_the_bound(n_teachers, n_classes, sigma, order):
     rng = np.random.default_rng(n_teachers + n_classes)
-    rounds, steps = (20, 400) if SOAK else (1, 40)
+    rounds, steps = amount((1, 40), soak=(20, 400))
     found = []
     for _ in range(rounds):
         starts = adversarial(rng, n_teachers, n_classes)
         ratios = [ratio(n, sigma=sigma, order=order) for n in starts]
         found += ratios
-        for k in np.argsort(ratios)[-3 if SOAK else -1 :]:
+        for k in np.argsort(ratios)[-amount(1, soak=3) :]:
             found.append(climb(starts[k], rng, sigma=sigma, order=order, steps=steps))
     assert max(found) <= TIGHT, max(found)
     assert max(found) > 0.75  # the search is near the bound
@@ -224,7 +223,7 @@ def random_parameters(count: int, seed: int):
         yield round(sigma, 2), round(order, 2), n_classes, n_teachers
 
 
-PARAMETERS = [*random_parameters(200 if SOAK else 32, seed=0), (1000.0, 20.0, 3, 50)]
+PARAMETERS = [*random_parameters(amount(32, soak=200), seed=0), (1000.0, 20.0, 3, 50)]
 
 
 @pytest.mark.parametrize(("sigma", "order", "n_classes", "n_teachers"), PARAMETERS)
@@ -261,7 +260,8 @@ CERTIFIED_SLOWLY = [
 
 
 @pytest.mark.parametrize(
-    ("sigma", "order", "n_classes", "n_teachers", "gap"), CERTIFIED + (CERTIFIED_SLOWLY if SOAK else [])
+    ("sigma", "order", "n_classes", "n_teachers", "gap"),
+    [*CERTIFIED, *(pytest.param(*one, marks=pytest.mark.soak) for one in CERTIFIED_SLOWLY)],
 )
 def test_the_bound_is_proved(sigma, order, n_classes, n_teachers, gap):
     proof = prove(
@@ -376,7 +376,7 @@ def counted(labels: np.ndarray, n_classes: int) -> Votes:
 def test_one_teacher_moves_the_log_of_the_majorant_by_at_most_beta(n_classes, beta):
     rng = np.random.default_rng(n_classes)
     sigma, order = 8.0, 6.0
-    for _ in range(20 if SOAK else 5):
+    for _ in range(amount(5, soak=20)):
         labels = random_votes(rng, 12, 40, n_classes)
         votes = counted(labels, n_classes)
         value = log_majorant(votes, sigma=sigma, order=order, beta=beta)

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from terrine import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Sensitive, Votes, synthetic_votes
 from terrine.errors import InputError
-from terrine.release.balls import LineRows, Part, Profile, VoteRows, log_smooth, log_total
 from terrine.release.gap_bound import gap_costs, gaps_of
 from terrine.release.smooth import (
+    LineRows,
+    Part,
+    Profile,
+    VoteRows,
     expected_smooth_sensitivity,
     log_parts,
+    log_smooth,
+    log_total,
     sensitivity_at,
     smooth_sensitivity,
 )

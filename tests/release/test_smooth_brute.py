@@ -11,8 +11,7 @@ from tests.oracles.sensitivity import Array, Histogram, Space, log_q, neighbours
 
 from terrine import ConfidentGNMax, GNMax, Votes, cost
 from terrine.errors import InputError
-from terrine.release.balls import Profile, VoteRows
-from terrine.release.smooth import log_parts, sensitivity_at, smooth_sensitivity
+from terrine.release.smooth import Profile, VoteRows, log_parts, sensitivity_at, smooth_sensitivity
 
 BETAS = (0.02, 0.3, 1.5)
 # Where a sum of queries was rounded: `cost` is right to some 1e-15 of the worst case, not of itself

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +10,11 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.soak import amount
 
 from terrine.errors import InputError
 from terrine.release.tested_chances import LIKELY, ONE, chances
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 # Rounding alone raised the first chance, and steps of 0 went on for ever; each breaks a hypothesis as well
 ENDLESS = [
     {
@@ -78,7 +77,7 @@ def powers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high).map(lambda exponent: 10.0**exponent)
 
 
-@settings(max_examples=3000 if SOAK else 150, deadline=None)
+@settings(max_examples=amount(150, soak=3000), deadline=None)
 @given(
     budget=powers(-12, 9),
     share=st.one_of(st.floats(0, 1), powers(-12, 0).map(lambda x: 1 - x)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -14,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.soak import amount
 
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
@@ -28,7 +28,7 @@ from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
 from terrine.votes import Ballots, tally
 
-KILLS = 10 if os.environ.get("TERRINE_SOAK") == "1" else 2
+KILLS = amount(2, soak=10)
 SETTINGS = """
 seed = 3
 [data]

@@ -17,19 +17,19 @@ from pathlib import Path
 import httpx
 import numpy as np
 from tests.service.tasks import Server, Service, budget_for, rows_of
+from tests.soak import amount
 
 from terrine import Ledger
 from terrine.service.app import Limits
 from terrine.service.keys import Keys
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
-CASES = 100_000 if SOAK else 1500
-RAW_CASES = 2000 if SOAK else 60
+CASES = amount(1500, soak=100_000)
+RAW_CASES = amount(60, soak=2000)
 
 
 def test_schemathesis(tmp_path, record_property):
     """Requests made from the OpenAPI document, good and bad; what comes back is what the document says."""
-    where, examples = tmp_path / "l.sqlite", 300 if SOAK else 12
+    where, examples = tmp_path / "l.sqlite", amount(12, soak=300)
     Ledger(where, budget=budget_for(1_000_000)).close()
     key = Keys(where).create("fuzz")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

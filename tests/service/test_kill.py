@@ -5,7 +5,6 @@ Two kills in `make test`; 200 of the server and 20 of PostgreSQL in `make soak`.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -16,12 +15,12 @@ import numpy as np
 import pytest
 from tests import postgres
 from tests.service.tasks import CLASSES, MECHANISM, Server, TinyTeachers, bearer, budget_for, rows_of
+from tests.soak import amount
 
 from terrine import Labeller, Ledger
 from terrine.ledger.entries import RESERVE, SETTLE
 from terrine.service.keys import Keys
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 CLIENTS = 16
 POOL = 3000  # distinct rows; some are asked often
 
@@ -111,7 +110,7 @@ def check(where, load, *, kills):
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_server_is_killed(kind, tmp_path, record_property):
-    kills = 200 if SOAK else 2
+    kills = amount(2, soak=200)
     where = database(kind, tmp_path)
     Ledger(where, budget=budget_for(10_000_000)).close()
     key = Keys(where).create("load")
@@ -134,7 +133,7 @@ def test_the_server_is_killed(kind, tmp_path, record_property):
 
 
 def test_postgresql_is_killed(record_property):
-    kills = 20 if SOAK else 1
+    kills = amount(1, soak=20)
     database_server = postgres.Server()
     where = database_server.database()
     Ledger(where, budget=budget_for(10_000_000)).close()

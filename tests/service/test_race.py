@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
 from tests import postgres
 from tests.service.tasks import Server, bearer, budget_for
+from tests.soak import amount
 
 from terrine import Ledger
 from terrine.service.keys import Keys
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
 CLIENTS = 64
-ANSWERS = 1000 if SOAK else 150
+ANSWERS = amount(150, soak=1000)
 
 
 def test_sixty_four_clients_two_servers_one_budget(record_property):

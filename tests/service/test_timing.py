@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 from tests.service.tasks import Service, bearer
+from tests.soak import amount
 
 from terrine import ConfidentGNMax, CountBudget, Ledger, PrivateData
 from terrine.datasets import load
@@ -20,8 +20,7 @@ from terrine.service.keys import Keys
 from terrine.service.parsing import RowFormat
 from terrine.teachers import SklearnTeacher, asking, fit_teachers
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
-CALLS = 10_000 if SOAK else 150
+CALLS = amount(150, soak=10_000)
 TREES = 40
 
 
@@ -105,7 +104,7 @@ def test_time_does_not_tell_how_many_teachers_fail(before, monkeypatch, record_p
     """Teachers that raise where a row has no neighbor in their share; requests that few or many of them fail on."""
     if before:
         in_halves(monkeypatch)
-    n = 16 if before else 1600 if SOAK else 40
+    n = 16 if before else amount(40, soak=1600)
     found = experiment().neighbors(n, seed=1)
     assert found["failing"][0] < 10
     assert found["failing"][1] == 50
@@ -121,7 +120,7 @@ def test_time_does_not_tell_half_a_share(before, monkeypatch, record_property):
     """Rows near the largest float32 overflow in one teacher, or not, by a coin: the time of a request is no guess."""
     if before:
         in_halves(monkeypatch)
-    n = 24 if before else 2000 if SOAK else 60
+    n = 24 if before else amount(60, soak=2000)
     found = experiment().scaled(n, seed=1)
     record_property("guesses right from the time of one request", found["right"])
     if before:

@@ -219,10 +219,10 @@ def test_a_folder_that_cannot_be_written_is_named(students, tmp_path):
 
 def test_without_packages_the_error_says_how_to_install_them(students, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(MissingDependencyError, match="pip install skops"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[keep\]'"):
         students["linear"].save(tmp_path, card=CARD)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[keep\]'"):
         students["vat"].save(tmp_path, card=CARD)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):

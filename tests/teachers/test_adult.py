@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.recipes import adult_teacher
 from tests.conftest import need
 
 from terrine.datasets import load
 from terrine.executors import Processes
 from terrine.partitioning import partition
 from terrine.teachers import poll_teachers
-from terrine.teachers.recipes import adult_teacher
 
 
 @pytest.fixture(scope="module")

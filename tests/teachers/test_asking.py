@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from experiments.recipes import adult_teacher
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -52,7 +53,6 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from terrine.datasets.adult import feature_names
 from terrine.sensitive import unheard
 from terrine.teachers import SklearnTeacher, asking
-from terrine.teachers.recipes import adult_teacher
 
 WIDTH = 6
 RNG = np.random.default_rng(0)

@@ -138,7 +138,7 @@ def test_a_file_that_is_something_else_is_refused():
 
 def test_without_skops_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "skops.io", None)
-    with pytest.raises(MissingDependencyError, match="pip install skops"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[keep\]'"):
         SklearnTeacher(estimator=GaussianNB()).dumps([1])
 
 

@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.soak import amount
 from tests.teachers.tasks import CLASSES, FOREST, TEACHERS, images, shares_of, task
 
 from terrine.executors import Processes
 from terrine.teachers import TeacherEnsemble, fit_teachers
 
-KILLS = 10 if os.environ.get("TERRINE_SOAK") == "1" else 2
+KILLS = amount(2, soak=10)
 DATA = task()
 X = images(50, seed=1)[0]
 PROGRAM = """

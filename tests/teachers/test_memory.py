@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import textwrap
 
 from tests.conftest import need
+from tests.soak import amount
 
-SOAK = os.environ.get("TERRINE_SOAK") == "1"
-N_ROWS, N_TEACHERS = (2_000_000, 1_000) if SOAK else (200_000, 100)
+N_ROWS, N_TEACHERS = amount((200_000, 100), soak=(2_000_000, 1_000))
 PROGRAM = """
     import json, sys, time
     from pathlib import Path

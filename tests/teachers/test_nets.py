@@ -54,7 +54,7 @@ def test_settings_are_the_recipe_and_not_the_device():
 
 def test_without_packages_the_error_says_how_to_install_them(models, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[keep\]'"):
         NETS.dumps(models)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'terrine\[torch\]'"):

@@ -7,24 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
-    import attr
-    import dp_accounting
-    from dp_accounting import rdp
-except ImportError:
-    from terrine.errors import MissingDependencyError
-
-    raise MissingDependencyError(
-        "Expected dp-accounting for the export, got no such package; "
-        "install it with: pip install 'terrine[dp-accounting]'"
-    ) from None
-
+from terrine._optional import require
 from terrine.accounting.costs import worst_case_cost
 from terrine.mechanisms import Mechanism
 
+attr, dp_accounting, rdp = (
+    require(name, use="The export to dp-accounting", extra="dp-accounting")
+    for name in ("attr", "dp_accounting", "dp_accounting.rdp")
+)
+
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class PateDpEvent(dp_accounting.DpEvent):  # type: ignore[misc]
+class PateDpEvent(dp_accounting.DpEvent):  # type: ignore[misc, name-defined]
     """At most ``n_queries`` checks and ``n_answered`` answers of one PATE mechanism, fixed beforehand.
 
     Its neighbours are two data sets that differ in one teacher's share. Which relation between records
@@ -36,7 +30,7 @@ class PateDpEvent(dp_accounting.DpEvent):  # type: ignore[misc]
     n_answered: int | None = None
 
 
-class PateRdpAccountant(rdp.RdpAccountant):  # type: ignore[misc]
+class PateRdpAccountant(rdp.RdpAccountant):  # type: ignore[misc, name-defined]
     """dp-accounting's RdpAccountant that also understands PateDpEvent, alone or inside composed events.
 
     Examples:
@@ -45,8 +39,8 @@ class PateRdpAccountant(rdp.RdpAccountant):  # type: ignore[misc]
         >>> accountant = PateRdpAccountant()
         >>> _ = accountant.compose(PateDpEvent(confident, n_queries=640, n_answered=283))
         >>> _ = accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier=10.0))
-        >>> round(accountant.get_epsilon(target_delta=1e-5), 2)
-        2.2
+        >>> print(f"{accountant.get_epsilon(target_delta=1e-5):.2f}")
+        2.19
     """
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from terrine._optional import require
 from terrine.cli.common import Json, app, print_json
-from terrine.errors import InputError, LedgerError, MissingDependencyError, ServiceError
+from terrine.errors import InputError, LedgerError, ServiceError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -76,12 +77,10 @@ def serve(
 
     All answers are paid from one budget. Callers need a key: terrine keys create.
     """
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn
-    except ImportError:
-        raise MissingDependencyError("Expected fastapi and uvicorn, got none; pip install 'terrine[service]'") from None
+    for package in ("fastapi", "prometheus_client", "uvicorn"):
+        require(package, use="The label service", extra="service")
+    import uvicorn
+
     limits = {
         "rate": rate,
         "rows": rows,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._files import write_atomically
+from terrine._optional import require
 from terrine.datasets.files import Progress
 from terrine.errors import DataError, MissingDependencyError
 
@@ -105,7 +106,7 @@ def matplotlib_fonts() -> Path:
     folder = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" if found is not None and found.origin else None
     if folder is None or not folder.is_dir():
         raise MissingDependencyError(
-            "Expected matplotlib for its fonts, got no such package; install it with: pip install 'terrine[report]'"
+            "The built-in fonts need matplotlib, which is not installed; install it with: pip install 'terrine[report]'"
         )
     return folder
 
@@ -123,13 +124,8 @@ def render(
     draws most symbols alike, and of faces that draw the same images only the first is kept: a split by face is one
     by look.
     """
-    try:
-        import fontTools.ttLib as ttlib
-        from PIL import ImageFont
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected Pillow and fonttools to render fonts, got none; install them with: pip install 'terrine[data]'"
-        ) from None
+    ttlib = require("fontTools.ttLib", use="Rendering fonts", extra="data")
+    ImageFont = require("PIL.ImageFont", use="Rendering fonts", extra="data")
     logging.getLogger("fontTools").setLevel(logging.ERROR)
     wanted = [ord(symbol) for symbol in symbols]
     paths = sorted({path for folder in folders for path in _font_files(Path(folder))})

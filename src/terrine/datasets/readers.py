@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine._optional import require
 from terrine.datasets.data import PrivateData, PublicData, class_names
 from terrine.datasets.units import unit_ids
-from terrine.errors import DataError, MissingDependencyError
+from terrine.errors import DataError
 
 Categories = Mapping[str, Sequence[str]]
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
@@ -242,15 +243,10 @@ def _csv(path: Path) -> tuple[list[str], list[Any], list[int]]:
 
 
 def _parquet(path: Path) -> tuple[list[str], list[Any], None]:
+    pyarrow = require("pyarrow", use="A .parquet file", extra="data")
+    parquet = require("pyarrow.parquet", use="A .parquet file", extra="data")
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected pyarrow for .parquet files, got no such package; install it with: pip install 'terrine[data]'"
-        ) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
+        table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError):
         raise DataError("Expected a Parquet file, got one that pyarrow cannot read.") from None
 
@@ -295,12 +291,7 @@ def _is_image(file: Path) -> bool:
 
 
 def _images(found: list[Path], image_shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected Pillow for folders of images, got no such package; install it with: pip install 'terrine[data]'"
-        ) from None
+    Image = require("PIL.Image", use="A folder of images", extra="data")
     match image_shape:
         case (int() as height, int() as width) if height > 0 and width > 0:
             mode = "L"

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._blocks import blocks
-from terrine.errors import InputError, MissingDependencyError
+from terrine._optional import require_torch
+from terrine.errors import InputError
 
 if TYPE_CHECKING:
     from terrine.features.features import FeatureRecipe
@@ -35,7 +36,7 @@ def fit_encoder(
     progress: Callable[[float], object] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Weights of an encoder of these images, (n, height, width[, channels]) uint8, by their names in the net."""
-    torch = torch_or_say()
+    torch = require_torch()
     pixels = torch.tensor(as_images(images), device=device)
     on_gpu = device != "cpu"
     form = torch.channels_last if on_gpu else torch.contiguous_format
@@ -67,7 +68,7 @@ def encode(
     weights: dict[str, NDArray[Any]], images: NDArray[Any], *, recipe: FeatureRecipe, device: str
 ) -> NDArray[np.float32]:
     """(n, 4·width) unit rows: the mean over the image itself and fixed distortions of it."""
-    torch = torch_or_say()
+    torch = require_torch()
     pixels = as_images(images)
     body = _blank(recipe.width, pixels.shape[-1])
     body.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, strict=False)
@@ -102,18 +103,8 @@ def as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(images if images.ndim == 4 else images[..., None])
 
 
-def torch_or_say() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected PyTorch for an encoder, got no such package; install it with: pip install 'terrine[torch]'"
-        ) from None
-    return torch
-
-
 def _body(width: int, channels: int) -> Any:
-    nn = torch_or_say().nn
+    nn = require_torch().nn
     layers: list[Any] = []
     fan = channels
     for stage, out in enumerate((width, 2 * width, 4 * width)):
@@ -126,12 +117,12 @@ def _body(width: int, channels: int) -> Any:
 
 def _blank(width: int, channels: int) -> Any:
     """A net to load weights into; making it leaves torch's generator as it was."""
-    with torch_or_say().random.fork_rng(devices=[]):
+    with require_torch().random.fork_rng(devices=[]):
         return _body(width, channels)
 
 
 def _head(width: int) -> Any:
-    nn = torch_or_say().nn
+    nn = require_torch().nn
     wide = 4 * width
     return nn.Sequential(nn.Linear(wide, wide), nn.BatchNorm1d(wide), nn.ReLU(inplace=True), nn.Linear(wide, _HEAD))
 
@@ -148,7 +139,7 @@ def _rate(recipe: FeatureRecipe, step: int) -> float:
 
 def _contrast(z: Any, which: Any, temperature: float) -> Any:
     """Each view against its twin among all others; other views of the same image, drawn twice, do not count."""
-    torch = torch_or_say()
+    torch = require_torch()
     n = len(which)
     same = torch.cat((which, which))
     hidden = same[:, None] == same[None]
@@ -164,7 +155,7 @@ def _seen(pixels: Any) -> Any:
 
 def _drawn(n: int, draws: Any) -> tuple[Any, Any, Any]:
     """Random numbers of n distortions: affine in [-1, 1], elastic normal, stroke in [0, 1]."""
-    torch = torch_or_say()
+    torch = require_torch()
     where = draws.device
     affine = torch.rand(n, 6, generator=draws, device=where) * 2 - 1
     elastic = torch.randn(n, 2, _COARSE, _COARSE, generator=draws, device=where)
@@ -173,7 +164,7 @@ def _drawn(n: int, draws: Any) -> tuple[Any, Any, Any]:
 
 def _fixed(view: int, n: int, device: str) -> tuple[Any, Any, Any]:
     """The numbers of one public view, the same for every image wherever it stands."""
-    torch = torch_or_say()
+    torch = require_torch()
     affine, elastic, stroke = _drawn(1, torch.Generator().manual_seed(1000 * _VIEW_SEED + view))
     one = (affine * _VIEW_STRENGTH, elastic * _VIEW_STRENGTH, stroke)
     return tuple(numbers.to(device).expand(n, *numbers.shape[1:]) for numbers in one)
@@ -184,7 +175,7 @@ def _distorted(x: Any, affine: Any, elastic: Any, stroke: Any, recipe: FeatureRe
 
     No mirror images: many signs change their meaning.
     """
-    torch = torch_or_say()
+    torch = require_torch()
     functional = torch.nn.functional
     height, width = x.shape[2:]
     angle, zoom = affine[:, 0] * math.radians(recipe.rotate), 1 + affine[:, 1] * recipe.zoom

@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import write_atomically
+from terrine._models import dump_arrays
+from terrine._optional import require, require_torch
 from terrine.datasets.data import PrivateData, PublicData
 from terrine.errors import DataError, InputError, MissingDependencyError
 from terrine.features import spectral
-from terrine.features.encoder import as_images, encode, encoder_shapes, fit_encoder, torch_or_say
+from terrine.features.encoder import as_images, encode, encoder_shapes, fit_encoder
 
 SCHEMA = "terrine.features/1"
 
@@ -156,7 +158,7 @@ class Features:
             "row_shape": json.dumps(self.row_shape),
             "sha256": _digest(tensors),
         }
-        return bytes(_safetensors().numpy.save(tensors, metadata))
+        return dump_arrays(tensors, metadata)
 
     @classmethod
     def load(cls, path: str | Path) -> Features:
@@ -164,13 +166,12 @@ class Features:
         path = Path(path)
         if not path.is_file():
             raise DataError(f"Expected a file of features, got no such file: {path}.")
+        safetensors = require("safetensors", use="A file of features", extra="keep")
         try:
-            with _safetensors().safe_open(path, "np") as file:
+            with safetensors.safe_open(path, "np") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except Exception as error:  # safetensors raises its own type for whatever is wrong
-            if isinstance(error, MissingDependencyError):
-                raise
+        except Exception:  # safetensors raises its own type for whatever is wrong
             raise DataError(f"Expected a safetensors file of features, got one that cannot be read: {path}.") from None
         if metadata.get("schema") != SCHEMA:
             raise DataError(f"Expected features of schema {SCHEMA}, got another in {path}.")
@@ -360,19 +361,9 @@ def _device(device: str, *, needs_torch: bool) -> str:
             raise InputError(f"Expected device to be one of auto, cpu, cuda, got device={device!r}.")
         return device
     try:
-        torch = torch_or_say()
+        torch = require_torch()
     except MissingDependencyError:
         if needs_torch:
             raise
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected safetensors to keep features, got no such package; install it with: pip install 'terrine[torch]'"
-        ) from None
-    return safetensors

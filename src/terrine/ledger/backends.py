@@ -11,7 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from terrine._files import sync_folder
-from terrine.errors import LedgerError, MissingDependencyError
+from terrine._optional import require
+from terrine.errors import LedgerError
 from terrine.ledger import guards
 from terrine.ledger.files import Files
 
@@ -132,15 +133,10 @@ class Postgres:
             "connect_timeout": _REACH,
         }
         given = {name: value for name, value in arguments.items() if name not in self._url.query}
-        try:
-            engine = sa.create_engine(
-                self._url, connect_args=given, hide_parameters=True, pool_pre_ping=True, pool_timeout=_WAIT
-            )
-        except ImportError:
-            raise MissingDependencyError(
-                "Expected psycopg for a ledger on PostgreSQL, got no such package; install it with: "
-                "pip install 'terrine[service]'"
-            ) from None
+        require("psycopg", use="A ledger on PostgreSQL", extra="service")
+        engine = sa.create_engine(
+            self._url, connect_args=given, hide_parameters=True, pool_pre_ping=True, pool_timeout=_WAIT
+        )
 
         @sa.event.listens_for(engine, "connect")
         def on_connect(connection: Any, _: object) -> None:

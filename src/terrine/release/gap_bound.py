@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, ndtr
 from terrine import _validate
 from terrine.accounting.argmax import log_outcomes, rdp_argmax, renyi
 from terrine.accounting.exact import Exact
-from terrine.release.balls import Array, Rows, log_smooth
+from terrine.release.smooth import Array, Rows, log_smooth
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes
 

@@ -13,9 +13,9 @@ from terrine import _validate
 from terrine.accounting.planning import Plan, Sample
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax
-from terrine.release.balls import Array
 from terrine.release.gap_bound import STEP, gap_costs
 from terrine.release.sanitize import delta_shares
+from terrine.release.smooth import Array
 from terrine.release.tested import overhead
 from terrine.release.tested_chances import ONE, chances, least_budget
 from terrine.votes import Votes

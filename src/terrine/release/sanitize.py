@@ -22,9 +22,8 @@ from terrine.accounting.theorems import rdp_gnss
 from terrine.errors import InputError
 from terrine.mechanisms import GNMax
 from terrine.noise import UNIT, Noise, as_noise
-from terrine.release.balls import Array, log_smooth
 from terrine.release.gap_bound import log_majorant
-from terrine.release.smooth import log_parts
+from terrine.release.smooth import Array, log_parts, log_smooth
 from terrine.votes import Votes
 
 Method = Literal["majorant", "gnss"]

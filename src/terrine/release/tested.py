@@ -20,9 +20,9 @@ from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
-from terrine.release.balls import Array
 from terrine.release.gap_bound import gap_costs, gaps_of
 from terrine.release.sanitize import Method, Sanitizer, delta_shares, rule_of_thumb_order
+from terrine.release.smooth import Array
 from terrine.release.tested_chances import MOST, ONE, chances, distance, whole_costs
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tick

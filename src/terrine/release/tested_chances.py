@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.errors import InputError
-from terrine.release.balls import Array
+from terrine.release.smooth import Array
 
 ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was checked
 LIKELY = 0.999  # no chance is above it

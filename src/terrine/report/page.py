@@ -11,16 +11,14 @@ from functools import cache
 from importlib.resources import files
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from terrine import _validate
 from terrine._files import write_atomically
+from terrine._optional import require
 from terrine.accounting.curves import ONE_TEACHER, round_up
-from terrine.errors import InputError, MissingDependencyError, SecretError
+from terrine.errors import InputError, SecretError
 from terrine.report import charts
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 WATERMARK = "SECRET: depends on private votes. Do not publish."
 CLASSES_SHOWN = 200  # if there are more, the page shows the first 200 and says how many it left out
@@ -138,20 +136,17 @@ def _render(view: dict[str, Any]) -> str:
     from jinja2 import UndefinedError
 
     try:
-        return template.render(view)
+        return str(template.render(view))
     except UndefinedError as error:
         raise InputError(f"A fact of the report is missing: {error}. docs/report.md lists them.") from None
 
 
 @cache
-def _template() -> Template:
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise MissingDependencyError(
-            "Reports need jinja2, which is not installed. Install it with: pip install 'terrine[report]'"
-        ) from None
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def _template() -> Any:
+    jinja2 = require("jinja2", use="A report", extra="report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {
         "whole": lambda n: f"{int(n):,}",
         "percent": _percent,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._files import write_atomically
-from terrine.errors import InputError, MissingDependencyError
+from terrine._optional import require
+from terrine.errors import InputError
 
 Array = NDArray[np.float64]
 
@@ -80,13 +81,7 @@ def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
 
 
 def _figure() -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            "Plots need matplotlib, which is not installed. Install it with: pip install 'terrine[report]'"
-        ) from None
-    figure = Figure(figsize=(7.2, 4.3), layout="constrained")
-    FigureCanvasAgg(figure)
+    agg = require("matplotlib.backends.backend_agg", use="A plot", extra="report")
+    figure = require("matplotlib.figure", use="A plot", extra="report").Figure(figsize=(7.2, 4.3), layout="constrained")
+    agg.FigureCanvasAgg(figure)
     return figure

@@ -18,13 +18,13 @@ from pydantic import ValidationError
 
 from terrine import _validate
 from terrine._files import write_atomically
+from terrine._optional import require
 from terrine.budgets import mechanism_from_json
 from terrine.datasets.data import PublicData
 from terrine.errors import (
     BudgetError,
     InputError,
     LedgerError,
-    MissingDependencyError,
     QuotaError,
     RequestError,
     ServiceError,
@@ -35,10 +35,8 @@ from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
 from terrine.service.schemas import About
 
-try:
-    import httpx
-except ImportError:
-    raise MissingDependencyError("Expected httpx, got none; pip install 'terrine[service]'") from None
+require("httpx", use="The client of a label service", extra="service")
+import httpx  # noqa: E402
 
 Progress = Callable[[float], object]
 KEY = "TERRINE_API_KEY"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from terrine import _validate
+from terrine._optional import require_torch
 from terrine.students import nets
-from terrine.students.nets import Distortion, NetSettings, Progress, torch_or_say
+from terrine.students.nets import Distortion, NetSettings, Progress
 
 _STRONG = Distortion(rotate=20, zoom=0.2, shear=0.2, shift=3, erase=0.3, jitter=0.1)
 _SMALL: dict[str, Any] = {
@@ -103,7 +104,7 @@ def train_consistency(
     progress: Progress | None,
 ) -> Any:
     """A net trained on rows ``x``, of which ``answered`` have ``labels``."""
-    torch = torch_or_say()
+    torch = require_torch()
     if isinstance(settings, MatchStudent):
         strong, weight = settings.strong, settings.consistency
     else:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from terrine import _validate
+from terrine._optional import require_torch
 from terrine.students import nets
-from terrine.students.nets import Distortion, NetSettings, Progress, torch_or_say
+from terrine.students.nets import Distortion, NetSettings, Progress
 
 _LATENT = 64  # random numbers that the generator makes an image of
 _MOMENTUM = 0.5  # as is usual for GANs: what the other side did a few steps ago is out of date
@@ -61,7 +62,7 @@ def train_gan(
     progress: Progress | None,
 ) -> Any:
     """A net trained on images ``x``, of which ``answered`` have ``labels``."""
-    torch = torch_or_say()
+    torch = require_torch()
     softplus = torch.nn.functional.softplus
     net, generator = fresh(), _generator(tuple(x.shape[1:]), settings.generator_channels).to(device)
     features = net[0]
@@ -123,7 +124,7 @@ def train_gan(
 
 def _generator(shape: tuple[int, ...], channels: int) -> Any:
     """From random numbers to images in [0, 1] of ``shape`` (channels, height, width)."""
-    nn = torch_or_say().nn
+    nn = require_torch().nn
     depth, height, width = shape
     low, high = -(-height // 4), -(-width // 4)
     return nn.Sequential(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine._optional import require_torch
 from terrine.students import nets
-from terrine.students.nets import NetSettings, Progress, torch_or_say
+from terrine.students.nets import NetSettings, Progress
 
 # (settings, rows, answered, labels, *, fresh, device, progress) -> the trained net
 Train = Callable[..., Any]
@@ -32,7 +33,7 @@ def believed(
     A net judges the fold of answers that it was not trained on. Its probability p of the class that was answered makes
     the answer right with the odds p (1 - wrong) to (1 - p) wrong / (n_classes - 1).
     """
-    torch = torch_or_say()
+    torch = require_torch()
     fold = torch.from_numpy(_dealt(labels.cpu().numpy(), settings.folds)).to(device)
     p = torch.zeros(len(labels), device=device)
     for k in range(settings.folds):

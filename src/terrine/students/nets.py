@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError
+from terrine._optional import require_torch
+from terrine.errors import InputError
 
 Progress = Callable[[float], object]
 Scale = tuple[NDArray[np.float32], NDArray[np.float32]]  # (n_features,) what to subtract, what to divide by
@@ -128,27 +129,16 @@ def given_view(settings: Any, name: str) -> None:
             raise InputError(f"Expected {name} to be a Distortion, got {other!r}.")
 
 
-def torch_or_say() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected PyTorch for students that are nets, got no such package; install it with: "
-            "pip install 'terrine[torch]'"
-        ) from None
-    return torch
-
-
 def picked(device: str) -> str:
     """The device itself, or for "auto" a GPU where there is one."""
     if device != "auto":
         return device
-    return "cuda" if torch_or_say().cuda.is_available() else "cpu"
+    return "cuda" if require_torch().cuda.is_available() else "cpu"
 
 
 def build(settings: NetSettings, row_shape: tuple[int, ...], n_classes: int) -> Any:
     """Two modules in a row: from rows to a vector, and from that to scores."""
-    nn = torch_or_say().nn
+    nn = require_torch().nn
     layers: list[Any] = []
 
     def scaled(size: int, batch_norm: Any) -> list[Any]:
@@ -177,7 +167,7 @@ def build(settings: NetSettings, row_shape: tuple[int, ...], n_classes: int) -> 
 
 def as_tensor(rows: NDArray[Any], scale: Scale | None, device: str) -> Any:
     """Images as (n, channels, height, width) uint8; features scaled as (n, n_features)."""
-    torch = torch_or_say()
+    torch = require_torch()
     if scale is not None:
         return torch.from_numpy((np.asarray(rows, dtype=np.float32) - scale[0]) / scale[1]).to(device)
     images = rows[..., None] if rows.ndim == 3 else rows
@@ -186,12 +176,12 @@ def as_tensor(rows: NDArray[Any], scale: Scale | None, device: str) -> Any:
 
 def as_float(x: Any) -> Any:
     """Pixels in [0, 1]; features as they are."""
-    return x.float() / 255 if x.dtype == torch_or_say().uint8 else x
+    return x.float() / 255 if x.dtype == require_torch().uint8 else x
 
 
 def distort(x: Any, by: Distortion) -> Any:
     """Every row its own random distortion."""
-    torch = torch_or_say()
+    torch = require_torch()
     x = as_float(x)
     if x.ndim == 4:
         n, _, height, width = x.shape
@@ -242,7 +232,7 @@ def unbalanced(log_p: Any, running: Any, shares: Any) -> Any:
 
 def class_shares(labels: Any, n_classes: int) -> Any:
     """Of each class among the answers, with one more of each so that none is 0."""
-    counts = torch_or_say().bincount(labels, minlength=n_classes) + 1.0
+    counts = require_torch().bincount(labels, minlength=n_classes) + 1.0
     return counts / counts.sum()
 
 
@@ -251,7 +241,7 @@ def adversarial(net: Any, x: Any, log_p: Any, radius: float) -> Any:
 
     ``radius`` is the root mean square of the move over a row's values.
     """
-    torch = torch_or_say()
+    torch = require_torch()
     probe = _of_size(torch.randn_like(x), PROBE).requires_grad_()
     (steepest,) = torch.autograd.grad(kl_divergence(log_p, net(x + probe).log_softmax(1)), probe)
     return x + _of_size(steepest, radius)
@@ -273,7 +263,7 @@ def averaged(net: Any) -> Any:
 
 def follow(average: Any, net: Any, averaging: float) -> None:
     """Move the copy a little towards the net, its batches' statistics included."""
-    torch = torch_or_say()
+    torch = require_torch()
     torch._foreach_lerp_(_state(average), [tensor.detach() for tensor in _state(net)], 1 - averaging)
 
 
@@ -283,7 +273,7 @@ def _state(net: Any) -> list[Any]:
 
 def optimiser(net: Any, *, weight_decay: float, momentum: float = 0.9) -> Any:
     """AdamW with a learning rate that `schedule` sets, on the device so that a recorded step reads it."""
-    torch = torch_or_say()
+    torch = require_torch()
     parameters = list(net.parameters())
     device = parameters[0].device
     return torch.optim.AdamW(
@@ -311,7 +301,7 @@ def faded(fade: float, done: float) -> float:
 @contextmanager
 def seeded(seed: int, device: str) -> Iterator[None]:
     """All of torch's randomness from ``seed`` inside; as it was before outside."""
-    torch = torch_or_say()
+    torch = require_torch()
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
         yield
@@ -330,7 +320,7 @@ def repeat(
     On a GPU one step is recorded and replayed, as its kernels are shorter than their launches: ``step`` may not look
     at a tensor's value, and whatever changes from step to step is a tensor that ``before`` writes to.
     """
-    torch = torch_or_say()
+    torch = require_torch()
     graph, stream = None, torch.cuda.Stream() if device.startswith("cuda") else None
     for k in range(times):
         before(k / times)

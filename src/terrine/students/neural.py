@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine._blocks import blocks
-from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
+from terrine._models import dump_arrays, load_arrays
+from terrine._optional import require_torch
+from terrine.errors import DataError, InputError, StoreError
 from terrine.students import nets
 from terrine.students.label_filter import Train, believed
 from terrine.students.lessons import About, Lessons, checked_rows, write_student
-from terrine.students.nets import NetSettings, Progress, Scale, torch_or_say
+from terrine.students.nets import NetSettings, Progress, Scale
 
 KIND, FILE = "net", "student.safetensors"
 _MEAN, _DEVIATION = "features.mean", "features.deviation"
@@ -48,7 +50,7 @@ class FittedNet:
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """(n_rows, n_classes), in the order of ``classes``."""
-        torch = torch_or_say()
+        torch = require_torch()
         rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
         scale = (self.weights[_MEAN], self.weights[_DEVIATION]) if _MEAN in self.weights else None
         device, parts = nets.picked(self.device), []
@@ -60,15 +62,12 @@ class FittedNet:
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
         """Write the net and its model card; ``card`` is the guarantee, as a dict of public values."""
-        model = bytes(_safetensors().save(dict(self.weights)))
+        model = dump_arrays(self.weights)
         write_student(folder, about=self.about, kind=KIND, file=FILE, model=model, card=card)
 
     @classmethod
     def restore(cls, about: About, model: bytes) -> FittedNet:
-        try:
-            weights = _safetensors().load(model)
-        except Exception:  # safetensors raises its own type for whatever is wrong
-            raise StoreError(f"Expected weights in {FILE}, got a file that cannot be read.") from None
+        weights = load_arrays(model, what="weights")
         student = cls(about=about, weights=weights)
         if (_MEAN in weights) == about.images or student._net is None:
             raise StoreError(f"Expected the weights that the model card describes in {FILE}, got others.")
@@ -76,7 +75,7 @@ class FittedNet:
 
     @cached_property
     def _net(self) -> Any:
-        torch = torch_or_say()
+        torch = require_torch()
         sizes = self.about.settings
         settings = NetSettings(
             channels=tuple(sizes["channels"]), depth=sizes["depth"], hidden=tuple(sizes["hidden"]), norm=sizes["norm"]
@@ -92,7 +91,7 @@ class FittedNet:
 
 def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, progress: Progress | None) -> FittedNet:
     """Rows to tensors, all randomness from ``seed``, ``train``, and what came out of it."""
-    torch = torch_or_say()
+    torch = require_torch()
     device = nets.picked(settings.device)
     if not given.of_images and given.rows.ndim != 2:
         raise DataError(
@@ -142,13 +141,3 @@ def _scale(rows: NDArray[Any]) -> Scale:
 
 def _is_scale(name: str) -> bool:
     return name in (_MEAN, _DEVIATION)
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected safetensors to keep nets, got no such package; install it with: pip install 'terrine[torch]'"
-        ) from None
-    return safetensors.numpy

@@ -12,25 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
+from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN
 from terrine.students.lessons import About, Lessons, checked_rows, write_student
 
 KIND, FILE = "estimator", "student.skops"
 _SURE = 0.9  # probability above which self-training takes a label over
-
-# Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers
-_PARTS = (
-    "sklearn.tree._tree.Tree",
-    "sklearn._loss.",
-    "sklearn.calibration._CalibratedClassifier",
-    "sklearn.calibration._SigmoidCalibration",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.neighbors._kd_tree.",
-    "sklearn.neighbors._ball_tree.",
-    "sklearn.metrics._dist_metrics.",
-    "sklearn.neural_network._stochastic_optimizers.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +37,7 @@ class SupervisedStudent:
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
-        from sklearn.base import BaseEstimator, is_classifier
-
-        if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
-            raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+        check_classifier(self.estimator)
         if not isinstance(self.self_training, bool):
             raise InputError(f"self_training must be True or False, got {self.self_training!r}.")
         if self.self_training and not hasattr(self.estimator, "predict_proba"):
@@ -99,19 +84,12 @@ class FittedEstimator:
         write_student(folder, about=self.about, kind=KIND, file=FILE, model=self.dumps(), card=card)
 
     def dumps(self) -> bytes:
-        model = bytes(_skops().dumps(self.model))
-        _trusted(model)  # refuses now what could not be loaded later
-        return model
+        return dump_estimators(self.model)
 
     @classmethod
     def restore(cls, about: About, model: bytes) -> FittedEstimator:
         """Refuses types that are neither skops' nor scikit-learn's own: nothing in the file is executed."""
-        try:
-            return cls(about=about, model=_skops().loads(model, trusted=_trusted(model)))
-        except StoreError:
-            raise
-        except Exception:  # skops and zipfile raise many types for damaged files
-            raise StoreError(f"Expected a skops file in {FILE}, got one that cannot be read.") from None
+        return cls(about=about, model=load_estimators(model))
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
         rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
@@ -119,11 +97,7 @@ class FittedEstimator:
 
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:
-    from sklearn.base import clone
-
-    model = clone(settings.estimator)
-    state = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    model.set_params(**{name: state for name in model.get_params() if _is_seed(name)})
+    model = seeded_clone(settings.estimator, seed)
     try:
         if settings.self_training:
             model = _self_trained(model, given)
@@ -133,10 +107,8 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
-    parameters = settings.estimator.get_params(deep=True).items()
-    kept = {f"estimator.{name}": _named(value) for name, value in parameters if not _is_seed(name)}
-    names = {"student": type(settings).__name__, "estimator": type(settings.estimator).__name__}
-    kept = {**names, "self_training": settings.self_training, **kept}
+    kept = {"student": type(settings).__name__, "self_training": settings.self_training}
+    kept |= estimator_settings(settings.estimator)
     return FittedEstimator(about=About.of(given, seed=seed, settings=kept), model=model)
 
 
@@ -150,35 +122,3 @@ def _self_trained(model: Any, given: Lessons) -> Any:
         warnings.filterwarnings("ignore", "y contains no unlabeled samples")
         trained = SelfTrainingClassifier(model, threshold=_SURE, max_iter=None)
         return trained.fit(given.rows.reshape(len(given.rows), -1), labels).estimator_
-
-
-def _is_seed(name: str) -> bool:
-    return name.split("__")[-1] == "random_state"
-
-
-def _named(value: Any) -> Any:
-    """A parameter's value in plain words; what is inside an estimator has its own name."""
-    if isinstance(value, (list, tuple)):
-        return [_named(item) for item in value]
-    if hasattr(value, "get_params"):
-        return type(value).__name__
-    return getattr(value, "__qualname__", None) or repr(value)
-
-
-def _trusted(model: bytes) -> list[str]:
-    """The types in a skops file that are on our list and not on skops' own; others are refused by name."""
-    found: list[str] = _skops().get_untrusted_types(data=model)
-    foreign = [name for name in found if not name.startswith(_PARTS)]
-    if foreign:
-        raise StoreError(f"Expected a scikit-learn model, got types that are not trusted: {foreign[:3]}.")
-    return found
-
-
-def _skops() -> Any:
-    try:
-        import skops.io
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected skops to keep a scikit-learn student, got no such package; install it with: pip install skops"
-        ) from None
-    return skops.io

@@ -10,11 +10,11 @@ import math
 from typing import Any
 
 from terrine import _validate
+from terrine._optional import require_torch
 from terrine.errors import InputError
 from terrine.teachers.modules import ModuleRecipe
-from terrine.teachers.stacked import torch_or_say
 
-torch_or_say()  # or say how to install it
+require_torch()  # or say how to install it
 from torch import nn  # noqa: E402
 
 PAPER_GLYPH = ModuleRecipe(

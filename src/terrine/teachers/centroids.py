@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine._models import dump_arrays, load_arrays
+from terrine.errors import InputError, StoreError
 
 Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
 Models = dict[str, NDArray[Any]]
@@ -120,13 +121,10 @@ class CentroidTeacher:
         return votes
 
     def dumps(self, models: Models) -> bytes:
-        return bytes(_safetensors().save(models))
+        return dump_arrays(models)
 
     def loads(self, data: bytes) -> Models:
-        try:
-            models: Models = _safetensors().load(data)
-        except Exception:  # safetensors raises its own type for whatever is wrong
-            raise StoreError("Expected a safetensors file of means, got one that cannot be read.") from None
+        models = load_arrays(data, what="means")
         fits = {name: (array.ndim, str(array.dtype)) for name, array in models.items()} == _KINDS
         if not fits or models["means"].shape[:2] != models["seen"].shape or len(models["key"]) != len(models["seen"]):
             raise StoreError("Expected the means of centroid teachers, got other arrays.")
@@ -163,13 +161,3 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected safetensors to keep teachers, got no such package; install it with: pip install 'terrine[keep]'"
-        ) from None
-    return safetensors.numpy

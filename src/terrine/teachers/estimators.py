@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,23 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.errors import InputError, MissingDependencyError, StoreError
+from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
 from terrine.sensitive import unheard
 from terrine.teachers import asking
-
-# Parts of scikit-learn's estimators that skops does not list by itself: they hold numbers, or compute with them
-_PARTS = (
-    "sklearn.tree._tree.Tree",
-    "sklearn._loss.",
-    "sklearn.calibration._CalibratedClassifier",
-    "sklearn.calibration._SigmoidCalibration",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.neighbors._kd_tree.",
-    "sklearn.neighbors._ball_tree.",
-    "sklearn.metrics._dist_metrics.",
-    "sklearn.neural_network._stochastic_optimizers.",
-    "numpy.interp",  # in recipes.py
-)
 
 Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
 
@@ -52,17 +37,12 @@ class SklearnTeacher:
     suffix = ".skops"
 
     def __post_init__(self) -> None:
-        from sklearn.base import BaseEstimator, is_classifier
-
-        if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
-            raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+        check_classifier(self.estimator)
         _validate.integer("chunk", self.chunk, at_least=1)
 
     def settings(self) -> dict[str, Any]:
         """What decides what a teacher becomes, for a store's manifest; seeds are its own."""
-        values = self.estimator.get_params(deep=True).items()
-        seeded = {f"estimator.{name}": _named(value) for name, value in values if not _is_seed(name)}
-        return {"teacher": type(self).__name__, "estimator": type(self.estimator).__name__, **seeded}
+        return {"teacher": type(self).__name__, **estimator_settings(self.estimator)}
 
     def fit(
         self,
@@ -77,19 +57,15 @@ class SklearnTeacher:
 
         Each predicts its first row once: what can never predict fails here, before any vote.
         """
-        from sklearn.base import clone
-
         models: list[Any] = []
         for k, (X, y) in zip(ids, shares, strict=True):
             present = np.unique(y)
             if present.size < 2:
                 models.append(int(present[0]) if present.size else 0)
                 continue
-            model = clone(self.estimator)
-            state = int(np.random.SeedSequence([seed, int(k)]).generate_state(1)[0])
-            seeds = {name: state for name in model.get_params() if _is_seed(name)}
+            model = seeded_clone(self.estimator, [seed, int(k)])
             with _alone():
-                model.set_params(**seeds).fit(_flat(X), y)
+                model.fit(_flat(X), y)
                 model.predict(_flat(X)[:1])
             models.append(model)
         return models
@@ -111,18 +87,11 @@ class SklearnTeacher:
 
     def dumps(self, models: list[Any]) -> bytes:
         """Refuses at once what `loads` would refuse later."""
-        data = bytes(_skops().dumps(models, compression=zipfile.ZIP_DEFLATED))  # a tenth of the size, as fast
-        _trusted(data)
-        return data
+        return dump_estimators(models, compress=True)
 
     def loads(self, data: bytes) -> list[Any]:
         """Refuses whatever is not on skops' list of trusted types: nothing in the file is executed."""
-        try:
-            models: list[Any] = _skops().loads(data, trusted=_trusted(data))
-        except StoreError:
-            raise
-        except Exception:  # skops and zipfile raise many types for damaged files
-            raise StoreError("Expected a skops file of models, got one that cannot be read.") from None
+        models: list[Any] = load_estimators(data)
         return models
 
 
@@ -149,38 +118,6 @@ def _thread_pools() -> Any:
     return ThreadpoolController()
 
 
-def _trusted(data: bytes) -> list[str]:
-    """The types in a skops file that are on our list and not on skops' own; others are refused by name."""
-    found: list[str] = _skops().get_untrusted_types(data=data)
-    foreign = [name for name in found if not name.startswith(_PARTS)]
-    if foreign:
-        raise StoreError(f"Expected scikit-learn models, got types that are not trusted: {foreign[:3]}.")
-    return found
-
-
-def _is_seed(name: str) -> bool:
-    return name.split("__")[-1] == "random_state"
-
-
-def _named(value: Any) -> Any:
-    """A parameter's value in plain words, the same in every process; what is inside an estimator has its own name."""
-    if isinstance(value, (list, tuple)):
-        return [_named(item) for item in value]
-    if hasattr(value, "get_params"):
-        return type(value).__name__
-    return getattr(value, "__qualname__", None) or repr(value)
-
-
 def _flat(X: NDArray[Any]) -> NDArray[Any]:
     X = np.asarray(X)
     return X.reshape(len(X), -1)
-
-
-def _skops() -> Any:
-    try:
-        import skops.io
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected skops to keep scikit-learn teachers, got no such package; install it with: pip install skops"
-        ) from None
-    return skops.io

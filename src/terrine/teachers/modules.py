@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine._blocks import blocks
+from terrine._models import dump_arrays, load_arrays
+from terrine._optional import require_torch
 from terrine.errors import InputError, StoreError
-from terrine.teachers.nets import _FIXED, _fixed_vote, _safetensors
-from terrine.teachers.stacked import Shares, teacher_keys, torch_or_say, uniform
+from terrine.teachers.nets import _FIXED, _fixed_vote
+from terrine.teachers.stacked import Shares, teacher_keys, uniform
 
 Factory = Callable[..., Any]  # (n_classes, row_shape) -> torch.nn.Module
 Models = dict[str, NDArray[Any]]
@@ -185,7 +187,7 @@ class ModuleTeacher:
 
     def predict(self, models: Models, X: NDArray[Any]) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices, in blocks of rows that bound memory."""
-        torch = torch_or_say()
+        torch = require_torch()
         device, together = self._where()
         n_classes, bytes_, *axes = (int(n) for n in models[_LAYOUT][0])
         X = np.asarray(X)
@@ -209,14 +211,11 @@ class ModuleTeacher:
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
     def dumps(self, models: Models) -> bytes:
-        return bytes(_safetensors().save(models))
+        return dump_arrays(models)
 
     def loads(self, data: bytes) -> Models:
         """Refuses what is not the weights of this teacher's module, name by name and shape by shape."""
-        try:
-            models: Models = _safetensors().load(data)
-        except Exception:  # safetensors raises its own type for whatever is wrong
-            raise StoreError("Expected a safetensors file of weights, got one that cannot be read.") from None
+        models: Models = load_arrays(data, what="weights")
         others = StoreError(f"Expected the weights of {_name(self.module)}, got others.")
         layout = models.get(_LAYOUT, np.zeros(0))
         if layout.ndim != 2 or layout.dtype != np.int64 or layout.shape[1] < 3 or not (layout == layout[:1]).all():
@@ -240,12 +239,12 @@ class ModuleTeacher:
         """The device, and whether teachers are stacked there."""
         device = self.device
         if device == "auto":
-            device = "cuda" if torch_or_say().cuda.is_available() else "cpu"
+            device = "cuda" if require_torch().cuda.is_available() else "cpu"
         return device, device != "cpu" if self.stacked is None else self.stacked
 
     def _built(self, n_classes: int, row_shape: tuple[int, ...]) -> Any:
         """A module of its own, even from a factory that hands out the same one twice."""
-        torch = torch_or_say()
+        torch = require_torch()
         module = self.module(n_classes, row_shape)
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"Expected {_name(self.module)} to return a torch.nn.Module, got {type(module).__name__}.")
@@ -263,7 +262,7 @@ class ModuleTeacher:
 
     def _first(self, keys: Any, n_classes: int, shape: tuple[int, ...], device: str) -> tuple[Any, dict[str, Any]]:
         """A module to run, and the first tensors of every teacher; leaves torch seeded for what training draws."""
-        torch = torch_or_say()
+        torch = require_torch()
         modules = []
         for key in keys.tolist():
             _seed(key, device)
@@ -288,7 +287,7 @@ def _train(
     tell: Callable[[float], None],
 ) -> None:
     """Change ``state`` in place, step by step."""
-    torch = torch_or_say()
+    torch = require_torch()
     rows, labels, offsets, sizes = records
     weights = [tensor for tensor in state.values() if tensor.requires_grad]
     if recipe.optimiser == "sgd":
@@ -318,7 +317,7 @@ def _train(
 
 def _scores(module: Any, state: dict[str, Any], x: Any, together: bool, n_classes: int) -> Any:
     """(teachers, rows, classes); each teacher's from its own tensors and rows."""
-    torch = torch_or_say()
+    torch = require_torch()
 
     def of_one(tensors: dict[str, Any], rows: Any) -> Any:
         scores = torch.func.functional_call(module, tensors, (rows,))
@@ -360,7 +359,7 @@ def _moved(x: Any, draw: Any, recipe: ModuleRecipe) -> Any:
     """(teachers, rows, height, width[, channels]), each row shifted and mirrored by its own three numbers."""
     if not recipe.shift and not recipe.flip:
         return x
-    torch = torch_or_say()
+    torch = require_torch()
     far = recipe.shift
     images = x.flatten(0, 1)
     images = images[..., None] if images.ndim == 3 else images
@@ -377,7 +376,7 @@ def _moved(x: Any, draw: Any, recipe: ModuleRecipe) -> Any:
 
 def _seen(x: Any) -> Any:
     """What a module sees of (teachers, rows, ...): float32, channels before height and width."""
-    torch = torch_or_say()
+    torch = require_torch()
     if x.ndim == 4:
         x = x[:, :, None]
     elif x.ndim == 5:
@@ -404,7 +403,7 @@ def _kind(shares: Shares, recipe: ModuleRecipe) -> tuple[tuple[int, ...], bool]:
 
 def _records(shares: Shares, bytes_: bool, device: str) -> tuple[Any, Any, Any, Any]:
     """All rows one after the other, labels, where each teacher's begin, how many; an empty share has a blank one."""
-    torch = torch_or_say()
+    torch = require_torch()
     kind = np.uint8 if bytes_ else np.float32
     rows = [_numbers(X) if len(X) else np.zeros((1, *X.shape[1:]), kind) for X, _ in shares]
     labels = [np.asarray(y, dtype=np.int64) if len(y) else np.zeros(1, np.int64) for _, y in shares]
@@ -420,7 +419,7 @@ def _tensors(module: Any) -> dict[str, Any]:
 @contextmanager
 def _apart(device: str) -> Iterator[None]:
     """Gradients on, one thread on a CPU; torch's generators and threads are afterwards as they were."""
-    torch = torch_or_say()
+    torch = require_torch()
     threads = torch.get_num_threads()
     devices = range(torch.cuda.device_count()) if device != "cpu" else []
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
@@ -433,7 +432,7 @@ def _apart(device: str) -> Iterator[None]:
 
 
 def _seed(seed: int, device: str) -> None:
-    torch = torch_or_say()
+    torch = require_torch()
     torch.default_generator.manual_seed(seed)
     if device != "cpu":
         torch.cuda.manual_seed_all(seed)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
-from terrine.errors import MissingDependencyError, StoreError
-from terrine.teachers.stacked import ConvRecipe, Shares, fit_stacked, predict_stacked, torch_or_say
+from terrine._models import dump_arrays, load_arrays
+from terrine._optional import require_torch
+from terrine.errors import StoreError
+from terrine.teachers.stacked import ConvRecipe, Shares, fit_stacked, predict_stacked
 
 _NAMES = ("conv1", "bias1", "conv2", "bias2", "dense", "bias3", "scores", "bias4")
 _FIXED = "fixed"  # (teachers,) the class that an empty or one-class share votes for, else -1
@@ -66,7 +68,7 @@ class ConvTeacher:
 
     def predict(self, models: dict[str, NDArray[np.float32]], X: NDArray[Any]) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices."""
-        torch = torch_or_say()
+        torch = require_torch()
         parameters = [
             torch.tensor(models[name], device=self._device()) for name in _NAMES
         ]  # a copy: Ray's are read-only
@@ -75,13 +77,10 @@ class ConvTeacher:
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
     def dumps(self, models: dict[str, NDArray[np.float32]]) -> bytes:
-        return bytes(_safetensors().save(models))
+        return dump_arrays(models)
 
     def loads(self, data: bytes) -> dict[str, NDArray[np.float32]]:
-        try:
-            models: dict[str, NDArray[np.float32]] = _safetensors().load(data)
-        except Exception:  # safetensors raises its own type for whatever is wrong
-            raise StoreError("Expected a safetensors file of weights, got one that cannot be read.") from None
+        models = load_arrays(data, what="weights")
         if set(models) != {*_NAMES, _FIXED}:
             raise StoreError("Expected the weights of two-convolution nets, got others.")
         return models
@@ -89,19 +88,9 @@ class ConvTeacher:
     def _device(self) -> str:
         if self.device != "auto":
             return self.device
-        return "cuda" if torch_or_say().cuda.is_available() else "cpu"
+        return "cuda" if require_torch().cuda.is_available() else "cpu"
 
 
 def _fixed_vote(y: NDArray[np.int64]) -> int:
     present = np.unique(y)
     return -1 if present.size > 1 else int(present[0]) if present.size else 0
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected safetensors to keep nets, got no such package; install it with: pip install 'terrine[torch]'"
-        ) from None
-    return safetensors.numpy

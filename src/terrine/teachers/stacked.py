@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine._blocks import blocks
-from terrine.errors import InputError, MissingDependencyError
+from terrine._optional import require_torch
+from terrine.errors import InputError
 
 Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
 
@@ -86,7 +87,7 @@ def fit_stacked(
     Returns:
         Parameters, one tensor each with the teachers on the first axis.
     """
-    torch = torch_or_say()
+    torch = require_torch()
     images, labels, offsets, sizes = _on_device(shares, device)
     keys = teacher_keys(seed, ids, device)
     height, width, depth = images.shape[1:]
@@ -124,7 +125,7 @@ def predict_stacked(
     parameters: list[Any], images: NDArray[Any], *, recipe: ConvRecipe, batch: int = 128
 ) -> NDArray[np.int64]:
     """(n_teachers, n_images) class indices, in runs of images that bound memory."""
-    torch = torch_or_say()
+    torch = require_torch()
     device = parameters[0].device
     n_teachers = parameters[0].shape[0]
     forward = torch.compile(_forward) if device.type != "cpu" else _forward
@@ -146,14 +147,14 @@ def predict_stacked(
 
 def teacher_keys(seed: int, ids: Sequence[int], device: str) -> Any:
     """One 63-bit key per teacher, from (seed, id) alone."""
-    torch = torch_or_say()
+    torch = require_torch()
     words = [np.random.SeedSequence([seed, int(k)]).generate_state(1, np.uint64)[0] >> np.uint64(1) for k in ids]
     return torch.tensor(np.array(words, dtype=np.int64), device=device)
 
 
 def uniform(keys: Any, step: int, n: int) -> Any:
     """(len(keys), n) numbers in [0, 1), the same on every device: a counter through splitmix64's finaliser."""
-    torch = torch_or_say()
+    torch = require_torch()
 
     def shifted(z: Any, bits: int) -> Any:
         return (z >> bits) & ((1 << (64 - bits)) - 1)  # logical, as of an unsigned number
@@ -163,17 +164,6 @@ def uniform(keys: Any, step: int, n: int) -> Any:
     z = (z ^ shifted(z, 30)) * -4658895280553007687
     z = (z ^ shifted(z, 27)) * -7723592293110705685
     return shifted(z ^ shifted(z, 31), 40).to(torch.float32) / 2**24
-
-
-def torch_or_say() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected PyTorch for teachers that are nets, got no such package; install it with: "
-            "pip install 'terrine[torch]'"
-        ) from None
-    return torch
 
 
 def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
@@ -191,7 +181,7 @@ def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 def _on_device(shares: Shares, device: str) -> tuple[Any, Any, Any, Any]:
     """All records one after the other, and where each teacher's begin."""
-    torch = torch_or_say()
+    torch = require_torch()
     filled = [(_as_images(x), np.asarray(y, dtype=np.int64)) if len(y) else _blank(x) for x, y in shares]
     images = np.concatenate([x for x, _ in filled])
     labels = np.concatenate([y for _, y in filled])
@@ -205,7 +195,7 @@ def _blank(like: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _first_weights(recipe: ConvRecipe, keys: Any, shape: tuple[int, int, int], n_classes: int) -> list[Any]:
-    torch = torch_or_say()
+    torch = require_torch()
     height, width, depth = shape
     if height % 4 or width % 4:
         raise InputError(f"Expected height and width that 4 divides, got {height} x {width}.")
@@ -230,7 +220,7 @@ def _rate(recipe: ConvRecipe, step: int) -> float:
 
 def _distort(images: Any, draw: Any, recipe: ConvRecipe) -> Any:
     """(n, height, width, depth) in [0, 1] after random rotation, zoom, shear and shift, from (n, 6) uniform numbers."""
-    torch = torch_or_say()
+    torch = require_torch()
     x = images.permute(0, 3, 1, 2).float() / 255
     height, width = x.shape[2:]
     r = draw * 2 - 1
@@ -250,7 +240,7 @@ def _distort(images: Any, draw: Any, recipe: ConvRecipe) -> Any:
 
 def _patches(x: Any) -> Any:
     """(teachers, records·height·width, 9·depth): the 3 x 3 surroundings of every pixel."""
-    torch = torch_or_say()
+    torch = require_torch()
     teachers, records, height, width, depth = x.shape
     padded = torch.nn.functional.pad(x, (0, 0, 1, 1, 1, 1))
     parts = [padded[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3)]
@@ -264,7 +254,7 @@ def _pooled(x: Any) -> Any:
 
 def _forward(x: Any, mask: Any, parameters: list[Any]) -> Any:
     """(teachers, records, classes) scores; bfloat16 inside on a GPU."""
-    torch = torch_or_say()
+    torch = require_torch()
     kind = torch.bfloat16 if x.is_cuda else torch.float32
     w1, b1, w2, b2, w3, b3, w4, b4 = (p.to(kind) for p in parameters)
     teachers, records, height, width = x.shape[:4]
@@ -280,7 +270,7 @@ def _forward(x: Any, mask: Any, parameters: list[Any]) -> Any:
 
 def _loss(x: Any, y: Any, mask: Any, parameters: list[Any], smoothing: float) -> Any:
     """Sum over teachers of each one's own mean loss: gradients do not mix."""
-    torch = torch_or_say()
+    torch = require_torch()
     scores = _forward(x, mask, parameters)
     losses = torch.nn.functional.cross_entropy(
         scores.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=smoothing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from experiments.glyph_device import records_on
 
 from terrine.datasets.glyph import SPLITS, small_task
-from terrine.datasets.glyph_device import records_on
 
 
 @pytest.mark.parametrize("split", SPLITS)

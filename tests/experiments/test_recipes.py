@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from experiments.recipes import adult_teacher, random_forest
 
 from terrine.datasets import adult
-from terrine.teachers.recipes import adult_teacher, random_forest
 
 
 def rows(n: int) -> tuple[np.ndarray, np.ndarray]:

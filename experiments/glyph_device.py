@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from terrine.datasets.fonts import SIDE
 from terrine.datasets.glyph import Glyph, Plan
-from terrine.errors import MissingDependencyError
 
 _CENTRE = (SIDE - 1) / 2
 _AT_ONCE = 65_536
@@ -22,7 +22,6 @@ def records_on(task: Glyph, split: str, indices: NDArray[np.int64], *, device: s
 
     Rounding differs: a pixel in some ten thousand is off by one from what numpy draws.
     """
-    torch = _torch()
     glyphs = torch.from_numpy(np.ascontiguousarray(task.glyphs.X)).to(device)
     images = torch.empty((len(indices), SIDE, SIDE), dtype=torch.uint8, device=device)
     labels = np.empty(len(indices), dtype=np.int64)
@@ -35,7 +34,6 @@ def records_on(task: Glyph, split: str, indices: NDArray[np.int64], *, device: s
 
 def draw_on(glyphs: Any, plan: Plan) -> Any:
     """A plan's records on the device of the stored glyphs, (n_glyphs, 28, 28) uint8."""
-    torch = _torch()
     device, nn = glyphs.device, torch.nn.functional
     on = {name: torch.from_numpy(getattr(plan, name)).to(device) for name in ("base", "stroke", "contrast", "noise")}
     # Offsets from the centre in pixels, (row, column); grid_sample wants (column, row) in units of half the width
@@ -57,7 +55,6 @@ def draw_on(glyphs: Any, plan: Plan) -> Any:
 
 def _grain(key: NDArray[np.uint64], device: Any) -> Any:
     """Noise of deviation 1 per pixel, (n, 28, 28), hashed from the records' keys as numpy's is."""
-    torch = _torch()
     counter = torch.arange(1, SIDE**2 // 4 + 1, device=device, dtype=torch.int64)
     words = torch.from_numpy(key.view(np.int64)).to(device)[:, None] + counter * _GOLDEN
     words = (words ^ _shifted(words, 30)) * _MIX[0]
@@ -69,14 +66,3 @@ def _grain(key: NDArray[np.uint64], device: Any) -> Any:
 
 def _shifted(words: Any, bits: int) -> Any:
     return (words >> bits) & ((1 << (64 - bits)) - 1)  # logical, as of an unsigned number
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "Expected PyTorch to draw records on a device, got no such package; install it with: "
-            "pip install 'terrine[torch]'"
-        ) from None
-    return torch

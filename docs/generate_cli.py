@@ -28,6 +28,8 @@ COMMANDS = (
     ("keys", "create"),
     ("keys", "revoke"),
     ("keys", "list"),
+    ("schema",),
+    ("check",),
     ("data",),
     ("demo",),
 )

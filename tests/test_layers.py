@@ -16,10 +16,10 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
-TAUGHT = {"datasets", "partitioning", "executors", "features", "teachers"}
+TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
 CHARGED = ANSWERS | TAUGHT | {"accounting", "release", "budgets", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
@@ -28,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "_blocks": set(),
     "_optional": {"errors"},
     "_models": {"errors", "_optional"},
+    "_toml": set(),
     "sensitive": {"errors"},
     "noise": GROUND,
     "votes": GROUND,
@@ -35,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "accounting": ANSWERS,
     "release": ANSWERS | {"accounting"},
     "datasets": GROUND | {"votes"},
+    "schema": GROUND,
     "partitioning": GROUND | {"datasets"},
     "executors": GROUND,
     "features": GROUND | {"_models", "datasets"},

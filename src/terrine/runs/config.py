@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
+from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
 
 Count = Field(ge=1)
@@ -312,28 +312,12 @@ def _table(values: dict[str, Any], name: str, lines: list[str]) -> None:
     tables = {key: value for key, value in values.items() if isinstance(value, dict) and name.count(".") == 0}
     for key, value in values.items():
         if key not in tables:
-            lines.append(f"{_key(key)} = {_value(value)}")
+            lines.append(f"{toml_key(key)} = {toml_value(value)}")
     for key, value in tables.items():
         if value:
-            inner = f"{name}.{_key(key)}" if name else _key(key)
+            inner = f"{name}.{toml_key(key)}" if name else toml_key(key)
             lines.extend(("", f"[{inner}]"))
             _table(value, inner, lines)
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
-
-
-def _value(value: Any) -> str:
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-        case list():
-            return "[" + ", ".join(_value(item) for item in value) + "]"
-        case float() if not math.isfinite(value):
-            return str(value)  # TOML has inf and nan
-        case _:
-            return json.dumps(value, ensure_ascii=False)
 
 
 def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:

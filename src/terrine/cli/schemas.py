@@ -1,0 +1,64 @@
+"""Commands: schema, check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from terrine.cli.common import app
+from terrine.errors import InputError
+
+_SECRET = "secret: depends on private rows"
+
+
+@app.command("schema")
+def schema_command(
+    public: Annotated[
+        Path, typer.Argument(metavar="PUBLIC", help="A public table: .csv, .tsv, .parquet, or a folder.")
+    ],
+    label: Annotated[str | None, typer.Option(help="The private table's label column.")] = None,
+    classes: Annotated[str | None, typer.Option(help="The label's values, separated by commas.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The private table's column of whom a row belongs to.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be given several times.")] = None,
+) -> None:
+    """Draft a schema from a public table and print it as TOML. Never give it private rows."""
+    from terrine.schema import draft, read_table
+
+    listed = None if classes is None else [one.strip() for one in classes.split(",")]
+    table = read_table(public)
+    found = draft(table, label=label, classes=listed, unit=unit, ignore=ignore or (), source=public.name)
+    print(found.to_toml(), end="")
+
+
+@app.command("check")
+def check_command(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The table, most often the private one.")],
+    schema: Annotated[Path, typer.Option(help="The schema, a TOML file.")],
+    public: Annotated[bool, typer.Option("--public", help="The table may lack label and unit.")] = False,
+    most: Annotated[int, typer.Option(help="List at most this number of faults.", min=0)] = 1000,
+) -> None:
+    """List the cells that are not as the schema says, by line and without the cells. The output is secret.
+
+    The exit code is 0 whatever the cells hold; it is 2 where the header does not fit the schema.
+    """
+    from terrine.schema import Schema, check, read_table
+
+    try:
+        known = Schema.from_toml(schema.read_text(encoding="utf-8"))
+    except (InputError, UnicodeDecodeError) as error:
+        raise InputError(f"{schema.name}: {error}") from None
+    found = read_table(table)
+    faults = check(known, found, role=table.name, public=public)
+    print(_SECRET)
+    word = "row" if found.lines is None else "line"
+    for fault in faults[:most]:
+        print(f"{word} {fault.line}: " + (f'"{fault.column}": {fault.what}' if fault.column else fault.what))
+    if len(faults) > most:
+        print(f"... and {len(faults) - most:,} more")
+    for (column, what), n in sorted(Counter((one.column, one.what) for one in faults).items()):
+        print(f"in all: {n:,} x " + (f'"{column}": {what}' if column else what))
+    if not faults:
+        print("no faults")

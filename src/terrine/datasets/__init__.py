@@ -1,4 +1,4 @@
-"""Data for demonstrations, tests and experiments, and a user's own: `load`, `read_private`, `read_public`."""
+"""Data for demonstrations, tests and experiments, and a user's own: `load`, `read_private`, `read_public`, `read_labelled`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from terrine.datasets.data import PrivateData, PublicData, Task
 
 if TYPE_CHECKING:
     from terrine.datasets.catalog import NAMES, describe, load, prepare
-    from terrine.datasets.readers import read_private, read_public
+    from terrine.datasets.readers import read_labelled, read_private, read_public
 
 __all__ = [
     "NAMES",
@@ -19,6 +19,7 @@ __all__ = [
     "describe",
     "load",
     "prepare",
+    "read_labelled",
     "read_private",
     "read_public",
 ]
@@ -26,7 +27,7 @@ __all__ = [
 # Loaded when first asked for: importing terrine stays fast.
 _LATER = {
     **dict.fromkeys(("NAMES", "describe", "load", "prepare"), "catalog"),
-    **dict.fromkeys(("read_private", "read_public"), "readers"),
+    **dict.fromkeys(("read_labelled", "read_private", "read_public"), "readers"),
 }
 
 

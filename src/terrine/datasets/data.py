@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.datasets.units import unit_ids
 from terrine.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from terrine.schema import Encoder
 
 _CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
 
@@ -91,6 +94,7 @@ class Task:
     test_X: NDArray[Any] | None = None  # (n_test, ...)
     test_y: NDArray[np.int64] | None = None  # (n_test,)
     classes: tuple[str, ...]
+    encoder: Encoder | None = None  # of tables: what made numbers of their rows
 
     def __post_init__(self) -> None:
         classes = class_names(self.classes)

@@ -7,14 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from terrine._files import write_atomically
-from terrine.datasets import PrivateData, PublicData, Task, load, read_private, read_public
+from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public
 from terrine.errors import DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
-from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, labels, read_table, units
+from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -32,22 +29,26 @@ def task_of(data: DataConfig, *, run: Path | None = None) -> Task:
         return load(data.name, **data.options)
     assert data.private is not None
     assert data.public is not None
+    options: dict[str, Any] = {"unit": data.unit, "image_shape": data.image_shape}
     if is_table(data.public):
         public = read_table(data.public)
         schema = schema_of(data, public)
-        private = schema.match(
+        schema.match(  # before anything is read
             read_table(data.private, unit=data.unit if data.private.is_dir() else None),
             role=data.private.name,
             need_label=True,
             need_unit=schema.unit is not None,
         )
         encoder = encoder_of(schema, public, role=data.public.name, run=run)
-        return _table_task(data, encoder, public=public, private=_private(private, encoder))
+        private = read_private(data.private, encoder=encoder, **options)
+        rows = PublicData(encoder.transform(public))
+        return _own_task(data, public=rows, private=private, classes=schema.classes, encoder=encoder)
     if data.classes is None:
-        raise InputError("data.classes: list the names of all classes, in the order of the labels 0, 1, 2, ...")
+        raise InputError("data.classes: list the names of all classes.")
     classes = tuple(data.classes)
-    private_rows = read_private(data.private, classes=classes, unit=data.unit, image_shape=data.image_shape)
-    return _array_task(data, private=private_rows, classes=classes)
+    private = read_private(data.private, classes=classes, **options)
+    rows = read_public(data.public, image_shape=data.image_shape)
+    return _own_task(data, public=rows, private=private, classes=classes)
 
 
 def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Path | None = None) -> Task:
@@ -63,8 +64,8 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Pat
         encoder = encoder_of(schema_of(data, public, classes=classes), public, role=data.public.name, run=run)
         if encoder.schema.label is not None and encoder.schema.classes != classes:
             raise InputError(f"The schema's classes are not those of the service, which has {len(classes)}.")
-        return _table_task(data, encoder, public=public, private=None, classes=classes)
-    return _array_task(data, private=None, classes=classes)
+        return _own_task(data, public=PublicData(encoder.transform(public)), classes=classes, encoder=encoder)
+    return _own_task(data, public=read_public(data.public, image_shape=data.image_shape), classes=classes)
 
 
 def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None) -> Schema:
@@ -152,44 +153,15 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) ->
     return encoder
 
 
-def _private(table: Table, encoder: Encoder) -> PrivateData:
-    """Rows without a unit are left out; one with an unknown label keeps its place, and nobody learns from it."""
-    schema = encoder.schema
-    unit = None if schema.unit is None else units(table, schema)
-    if unit is not None:
-        there = np.flatnonzero(unit != "")
-        table, unit = table.take(there), unit[there]
-    return PrivateData(encoder.transform(table), labels(table, schema), unit=unit, unlabelled_ok=True)
-
-
-def _table_task(
+def _own_task(
     data: Data,
-    encoder: Encoder,
     *,
-    public: Table,
-    private: PrivateData | None,
-    classes: tuple[str, ...] | None = None,
+    public: PublicData,
+    classes: tuple[str, ...],
+    private: PrivateData | None = None,
+    encoder: Encoder | None = None,
 ) -> Task:
-    schema = encoder.schema
-    assert data.public is not None
-    rows = PublicData(encoder.transform(public, role=data.public.name))
-    names = classes or schema.classes
     if data.test is None:
-        return Task(private=private, public=rows, classes=names, encoder=encoder)
-    test = schema.match(read_table(data.test), role=data.test.name, need_label=True)
-    y = labels(test, schema)
-    if (y < 0).any():
-        row = int(np.argmax(y < 0))
-        place = f"line {test.lines[row]}" if test.lines is not None else f"row {row}"
-        raise DataError(f'{data.test.name}, {place}, column "{schema.label}": the label is not in `classes`.')
-    X: NDArray[Any] = encoder.transform(test, role=data.test.name)
-    return Task(private=private, public=rows, classes=names, test_X=X, test_y=y, encoder=encoder)
-
-
-def _array_task(data: Data, *, private: PrivateData | None, classes: tuple[str, ...]) -> Task:
-    assert data.public is not None
-    public = read_public(data.public, image_shape=data.image_shape)
-    if data.test is None:
-        return Task(private=private, public=public, classes=classes)
-    test = read_private(data.test, classes=classes, image_shape=data.image_shape)
-    return Task(private=private, public=public, classes=classes, test_X=test.X, test_y=test.y)
+        return Task(private=private, public=public, classes=classes, encoder=encoder)
+    X, y = read_labelled(data.test, classes=classes, image_shape=data.image_shape, encoder=encoder)
+    return Task(private=private, public=public, classes=classes, test_X=X, test_y=y, encoder=encoder)

@@ -6,7 +6,7 @@ from terrine.schema.drafting import draft
 from terrine.schema.encoder import Encoder
 from terrine.schema.kinds import Category, Date, Flag, Kind, Number, Ordered, Text
 from terrine.schema.schema import Schema
-from terrine.schema.tables import Table, read_table
+from terrine.schema.tables import Table, is_table, read_table
 
 __all__ = [
     "Category",
@@ -22,6 +22,7 @@ __all__ = [
     "Text",
     "check",
     "draft",
+    "is_table",
     "labels",
     "read_table",
     "units",

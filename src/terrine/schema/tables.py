@@ -129,6 +129,15 @@ def read_table(source: Any, *, unit: str | None = None) -> Table:
     return _frame(source)
 
 
+def is_table(path: str | Path) -> bool:
+    """Whether `read_table` is for this file or folder: by its name alone, and by the first text file of a folder."""
+    path = Path(path)
+    if path.is_dir():
+        return not (path / "X.npy").is_file() and any(path.rglob("*.txt"))
+    suffixes = [one.lower() for one in path.suffixes if one.lower() not in _OPENED]
+    return bool(suffixes) and suffixes[-1] in (".csv", ".tsv", ".txt", ".parquet")
+
+
 def _csv(path: Path) -> Table:
     suffixes = [one.lower() for one in path.suffixes[-2:]]
     packed = suffixes.pop() if suffixes and suffixes[-1] in _OPENED else ""

@@ -1,0 +1,230 @@
+"""Commands: init, predict."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from terrine._files import write_atomically
+from terrine._toml import toml_value
+from terrine.cli.common import app
+from terrine.errors import InputError
+
+ROWS_PER_TEACHER, ROWS_PER_CLASS = 100, 4  # what a teacher should see at least
+FEWEST, MOST = 10, 1_000  # teachers
+UNITS = 10_000  # unless --units is given
+
+
+@app.command("init")
+def init_command(
+    private: Annotated[Path, typer.Option(help="Your labelled rows: .csv, .parquet, .npz, or a folder.")],
+    public: Annotated[Path, typer.Option(help="Unlabelled rows of the same kind, which anyone may see.")],
+    test: Annotated[
+        Path | None, typer.Option(help="Public labelled rows, to measure the student with. Not needed.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="The label's values, separated by commas (default: those in the test file).")
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="The column that says whose row it is; of a folder, a pattern for file names."),
+    ] = None,
+    units: Annotated[
+        int | None, typer.Option(help="About how many people (or rows) you have: a round, public number.", min=1)
+    ] = None,
+    image_shape: Annotated[str | None, typer.Option(help="Of images: 28x28, or 32x32x3 for color.")] = None,
+    out: Annotated[Path, typer.Option(help="The settings to write; schema.toml is written beside it.")] = Path(
+        "run.toml"
+    ),
+) -> None:
+    """Write run.toml and schema.toml for your files, with comments.
+
+    The schema is drafted from the public file alone. Of the private file only the names of its columns are read.
+    """
+    from terrine.schema import is_table
+
+    for file in (out, out.parent / "schema.toml"):
+        if file.exists():
+            raise InputError(f"{file} is there already. Delete it, or name other settings with --out.")
+    for path in (private, public, *([] if test is None else [test])):
+        if not path.exists():
+            raise InputError(f"{path}: there is no such file or folder.")
+    table = is_table(public)
+    names = _classes(classes, test=test, label=label, table=table)
+    shape = _shape(image_shape) if public.is_dir() and not table and not (public / "X.npy").is_file() else None
+    schema = _schema(private, public, label=label, unit=unit, names=names) if table else None
+    if schema is not None:
+        _write(out.parent / "schema.toml", schema[0])
+    text = _settings(
+        out.parent,
+        files={"private": private, "public": public, "test": test},
+        names=None if table else names,
+        unit=None if table and not private.is_dir() else unit,
+        units=units,
+        shape=shape,
+        n_classes=len(names),
+        texts=schema is not None and schema[1],
+        table=table,
+    )
+    _write(out, text)
+    print(f"{out}: the settings, with comments; change what you like.")
+    if schema is not None:
+        print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
+    print(f"Next: terrine run {out} --dry-run")
+
+
+def _classes(given: str | None, *, test: Path | None, label: str | None, table: bool) -> list[str]:
+    """The public list of classes: typed, or those of public labelled rows."""
+    if given is not None:
+        return [name.strip() for name in given.split(",")]
+    if test is not None and table:
+        from terrine.schema import draft, read_table
+        from terrine.schema.tables import LABEL_COLUMN
+
+        column = LABEL_COLUMN if test.is_dir() else label
+        if column is None:
+            raise InputError("Name the label's column with --label.")
+        rows = read_table(test)
+        if column not in rows.names:
+            raise InputError(f"{test.name} has no column {column!r} (--label).")
+        return list(draft(rows, label=column, source=test.name).classes)
+    raise InputError(
+        "List the label's values with --classes a,b,c. They are public, so terrine never reads them from private rows."
+    )
+
+
+def _schema(
+    private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]
+) -> tuple[str, bool]:
+    """The draft as TOML, and whether a column is text."""
+    from terrine.schema import Text, draft, read_table
+    from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
+
+    if public.is_dir():
+        label, unit = LABEL_COLUMN, None if unit is None else UNIT_COLUMN
+    if label is None:
+        raise InputError("Name the label's column with --label.")
+    rows = read_table(public)
+    if not private.is_dir():
+        header = read_table(private).names
+        for name, option in ((label, "--label"), (unit, "--unit")):
+            if name is not None and name not in header:
+                raise InputError(f"{private.name} has no column {name!r} ({option}).")
+        extra = [name for name in header if name not in (*rows.names, label, unit)]
+    else:
+        extra = []
+    found = draft(rows, label=label, classes=names, unit=unit, source=public.name)
+    notes = {**found.notes, **dict.fromkeys(extra, f"not in {public.name}: the student could not use it")}
+    from dataclasses import replace
+
+    found = replace(found, ignore=(*found.ignore, *extra), notes=notes)
+    return found.to_toml(), any(isinstance(kind, Text) for kind in found.columns.values())
+
+
+def _settings(
+    folder: Path,
+    *,
+    files: dict[str, Path | None],
+    names: list[str] | None,
+    unit: str | None,
+    units: int | None,
+    shape: list[int] | None,
+    n_classes: int,
+    texts: bool,
+    table: bool,
+) -> str:
+    planned = units or UNITS
+    teachers = n_teachers(planned, n_classes=n_classes)
+    lines = ["# Settings of a run. All of this is public: anyone may read it.", "", "[data]"]
+    for name, path in files.items():
+        if path is not None:
+            lines.append(f"{name} = {toml_value(_relative(path, folder))}")
+    if table:
+        lines.append('schema = "schema.toml"  # what the columns are, the label and its classes')
+    if names is not None:
+        lines.append(f"classes = {toml_value(names)}")
+    if unit is not None:
+        lines.append(f"unit = {toml_value(unit)}  # the first group in a file's name says whose it is")
+    if shape is not None:
+        lines.append(f"image_shape = {toml_value(shape)}")
+    note = "" if units else "  # please change: about how many people (or rows) you have, a round and public number"
+    lines.append(f"units_planned = {planned}{note}")
+    lines += [
+        "",
+        "[teachers]",
+        f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
+        "#   but each then learns from less",
+        f'kind = "{"logistic" if texts else "forest"}"  # or boosting, logistic, lda, conv (images), sklearn',
+        "keep = false  # true for a label service: terrine serve",
+        "",
+        "[privacy]",
+        "epsilon = 2.0  # the guarantee: smaller protects more, and buys fewer answers",
+        f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
+        "consensus = 0.8  # an assumption: the share of teachers that agree on an ordinary row",
+        "",
+        "[student]",
+        'kind = "supervised"',
+        f'estimator = "sklearn.{"linear_model.LogisticRegression" if texts else "ensemble.RandomForestClassifier"}"',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def n_teachers(units: int, *, n_classes: int) -> int:
+    """As many as leave each teacher 100 units, and 4 of each class; a round number between 10 and 1,000."""
+    most = units / max(ROWS_PER_TEACHER, ROWS_PER_CLASS * n_classes)
+    tenth = 10 ** math.floor(math.log10(max(most, 1)))
+    rounded = max(step * tenth for step in (1, 2, 2.5, 5) if step * tenth <= max(most, 1))
+    return int(min(max(rounded, FEWEST), MOST))
+
+
+def delta_for(units: int) -> float:
+    """A power of ten, at most a tenth of one over the number of units."""
+    return 10.0 ** -math.ceil(math.log10(10 * units))
+
+
+def _shape(given: str | None) -> list[int]:
+    try:
+        found = [int(part) for part in (given or "").lower().split("x")]
+    except ValueError:
+        found = []
+    if len(found) not in (2, 3):
+        raise InputError("Give the shape that images are brought to: --image-shape 28x28, or 32x32x3 for color.")
+    return found
+
+
+def _relative(path: Path, folder: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(folder.resolve()))
+    except ValueError:
+        return str(path.resolve())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@app.command("predict")
+def predict_command(
+    student: Annotated[Path, typer.Argument(metavar="STUDENT", help="A student's folder, such as run/student.")],
+    new: Annotated[Path, typer.Argument(metavar="ROWS", help="New rows: a table, an array file or a folder.")],
+    out: Annotated[Path, typer.Option(help="The predictions, a .csv file.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of ROWS to copy, such as an id; may be given several times.")
+    ] = None,
+) -> None:
+    """Apply a student to new rows: a class and probabilities for each.
+
+    Columns are found by name, in any order; what a schema ignores may be there or not.
+    """
+    from terrine.students import load_student
+    from terrine.students.predict import write_predictions
+
+    n = write_predictions(load_student(student), new, out, keep=keep or ())
+    print(f"{out}: {n:,} predictions.")

@@ -19,8 +19,7 @@ from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.runs.config import PrivacyConfig, PublicDataConfig, RunConfig, Settings, StudentConfig, TeachersConfig
-from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
-from terrine.teachers.workers import Teacher
+from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 
 if TYPE_CHECKING:
     from terrine.features import Features

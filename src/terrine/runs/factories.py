@@ -24,8 +24,7 @@ from terrine.runs.config import (
     StudentConfig,
     TeachersConfig,
 )
-from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
-from terrine.teachers.workers import Teacher
+from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 
 if TYPE_CHECKING:
     from terrine.features import Features

@@ -38,10 +38,9 @@ from terrine.runs.factories import (
     teacher_of,
 )
 from terrine.sensitive import Sensitive, unheard
-from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
+from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
 from terrine.teachers.preflight import Preflight, sample
-from terrine.teachers.workers import Teacher
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:

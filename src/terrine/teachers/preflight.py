@@ -16,6 +16,7 @@ from terrine.errors import InputError, TerrineError
 from terrine.sensitive import unheard
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
+from terrine.teachers.teacher import Teacher
 
 _ROWS = 200
 _EACH = 10  # rows of a class: enough for a cross-validation inside
@@ -35,7 +36,7 @@ class Preflight:
         keep: whether it must come back from a store.
     """
 
-    teacher: Any
+    teacher: Teacher
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     n_classes: int
@@ -96,7 +97,7 @@ def sample(public: NDArray[Any]) -> NDArray[Any]:
     return np.array(public if len(public) <= most else public[:: -(-len(public) // most)])
 
 
-def _short(teacher: Any, *, here: bool) -> Any:
+def _short(teacher: Teacher, *, here: bool) -> Teacher:
     """The same teacher where learning is short: settings that only decide how long it takes are cut."""
     match teacher:
         case ModuleTeacher():

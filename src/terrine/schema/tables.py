@@ -257,7 +257,7 @@ def _parquet(path: Path) -> Table:
 
 
 def _frame(frame: Any) -> Table:
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     try:
         known = nw.from_native(frame, eager_only=True)

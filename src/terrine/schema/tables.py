@@ -43,10 +43,14 @@ class Table:
 
     Attributes:
         names: the columns, in order.
+        orders: the values of a frame's ordered categorical columns, least first.
     """
 
-    def __init__(self, names: Iterable[str], read: Callable[[], _Rows]) -> None:
+    def __init__(
+        self, names: Iterable[str], read: Callable[[], _Rows], orders: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self.names = tuple(names)
+        self.orders = dict(orders or {})
         self._read = read
         self._kept: _Rows | None = None
         places: dict[str, int] = {}
@@ -75,14 +79,14 @@ class Table:
         for name in names:
             if name not in self.names:
                 raise InputError(f"The table has no column {name!r}.")
-        return Table(names, lambda: self._rows)
+        return Table(names, lambda: self._rows, self.orders)
 
     def take(self, rows: Any) -> Table:
         """Some of the rows, by index or by a mask."""
         found = self._rows
         columns = {name: found.columns[name][rows] for name in self.names}
         lines = None if found.lines is None else found.lines[rows]
-        return Table(self.names, lambda: _Rows(columns, lines))
+        return Table(self.names, lambda: _Rows(columns, lines), self.orders)
 
     @property
     def lines(self) -> NDArray[np.int64] | None:
@@ -253,7 +257,7 @@ def _parquet(path: Path) -> Table:
 
 
 def _frame(frame: Any) -> Table:
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     try:
         known = nw.from_native(frame, eager_only=True)
@@ -269,7 +273,12 @@ def _frame(frame: Any) -> Table:
     def read() -> _Rows:
         return _Rows({name: _series(column) for name, column in zip(names, known.iter_columns(), strict=True)})
 
-    return Table(names, read)
+    orders = {
+        str(column.name): tuple(as_text(column.cat.get_categories().to_list()).tolist())
+        for column in known.iter_columns()
+        if nw.is_ordered_categorical(column)
+    }
+    return Table(names, read, orders)
 
 
 def _series(column: Any) -> NDArray[Any]:

@@ -166,7 +166,7 @@ def test_the_checker_can_fail(tmp_path, file, source, problem):
 
 
 def test_importing_terrine_is_light_and_fast():
-    """It loads none of the heavy packages and adds under half a second of work to importing scipy.special: best of three."""
+    """It loads none of the heavy packages and adds half a second of work at most to scipy.special: best of three."""
     program = """
         import json, sys, time
         import scipy.special

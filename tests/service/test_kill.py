@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from tests import postgres
-from tests.service.tasks import CLASSES, MECHANISM, Server, TinyTeachers, bearer, budget_for, rows_of
+from tests.service.tasks import CLASSES, MECHANISM, Server, TinyTeachers, budget_for, client_of, rows_of
 from tests.soak import amount
 
 from terrine import Labeller, Ledger
@@ -50,7 +50,7 @@ class Load:
 
     def _client(self, k):
         rng, number = random.Random(k), 0
-        with httpx.Client(base_url=self.url, headers=bearer(self.key), timeout=30) as http:
+        with client_of(self.url, self.key) as http:
             while not self.stopping.is_set():
                 number += 1
                 rows = [rng.randrange(POOL) for _ in range(rng.choice((1, 1, 1, 4, 20)))]

@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "sensitive", "relations"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "partitioning", "executors", "features", "teachers"}
@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "_files": {"errors"},
     "_blocks": set(),
     "sensitive": {"errors"},
+    "relations": {"errors"},
     "noise": GROUND,
     "votes": GROUND,
     "mechanisms": GROUND | {"votes", "noise"},
@@ -41,11 +42,12 @@ ARROWS: dict[str, set[str]] = {
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
     "students": GROUND | {"datasets", "executors", "features", "mechanisms"},
-    "report": GROUND | {"mechanisms", "accounting", "release"},
+    "published": GROUND | {"mechanisms", "accounting", "budgets"},
+    "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
     "analysis": ANSWERS | {"accounting", "release", "report"},
     "estimator": CHARGED | {"students"},
     "service": CHARGED,
-    "runs": CHARGED | {"students", "report", "service"},
+    "runs": CHARGED | {"students", "published", "report", "service"},
     "cli": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service"},

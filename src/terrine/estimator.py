@@ -165,7 +165,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
             labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
             answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
-            secure = answers.secure and ledger.summary()["secure"]
+            secure = answers.secure and ledger.summary().secure
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)

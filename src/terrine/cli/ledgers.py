@@ -36,12 +36,11 @@ def show_command(where: Where, as_json: Json = False) -> None:
     from terrine.report.tables import print_ledger
 
     with Ledger(_where(where)) as ledger:
-        accounts = {name: vars(spent) for name, spent in sorted(ledger.accounts().items())}
-        found = {**ledger.summary(), "accounts": accounts}
+        found, accounts = ledger.summary(), ledger.accounts()
     if as_json:
-        print_json(found)
+        print_json({**found.to_json(), "accounts": {name: vars(spent) for name, spent in sorted(accounts.items())}})
     else:
-        print_ledger(found)
+        print_ledger(found, accounts)
 
 
 @ledger_app.command("verify")

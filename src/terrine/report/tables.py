@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.table import Table
 
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
+from terrine.budgets import Spending
+from terrine.ledger.views import Summary
+from terrine.published import PublishedGuarantee
 from terrine.release.plan_tested import TestedPlan
 
 
@@ -194,36 +198,36 @@ def print_votes(facts: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def print_ledger(found: dict[str, Any]) -> None:
-    """A ledger's summary."""
+def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
+    """A ledger's summary, and what was spent on whose behalf."""
     table = Table(title="What was spent of the budget", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    guarantee = found["guarantee"]
+    guarantee = found.guarantee
     table.add_row(
-        "ε, guaranteed" if found["secure"] else "ε, had the noise been secure",
-        f"[bold]{round_up(guarantee['epsilon'])}[/bold]",
-        f"δ={guarantee['delta']:g}, for all answers that are ever given",
+        "ε, guaranteed" if found.secure else "ε, had the noise been secure",
+        f"[bold]{round_up(guarantee.epsilon)}[/bold]",
+        f"δ={guarantee.delta:g}, for all answers that are ever given",
     )
-    table.add_row("neighbours", "", escape(guarantee["relation"]))
-    table.add_row("questions charged", f"{found['queries']:,}", "")
-    table.add_row("answers charged", f"{found['answers']:,}", "")
-    for name, left in found["remaining"].items():
+    table.add_row("neighbours", "", escape(guarantee.relation.sentence))
+    table.add_row("questions charged", f"{found.queries:,}", "")
+    table.add_row("answers charged", f"{found.answers:,}", "")
+    for name, left in found.remaining.items():
         table.add_row(f"{name} left", f"{left:,.6g}", "")
-    if found["unsettled"]:
-        table.add_row("unsettled", f"{found['unsettled']:,}", "by requests that did not finish; they stay charged")
-    for name, spent in found.get("accounts", {}).items():
+    if found.unsettled:
+        table.add_row("unsettled", f"{found.unsettled:,}", "by requests that did not finish; they stay charged")
+    for name, spent in sorted(accounts.items()):
         if name:
-            table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"questions, {spent['answers']:,} answers")
-    if not found["secure"]:
+            table.add_row(f"by {escape(name)}", f"{spent.queries:,}", f"questions, {spent.answers:,} answers")
+    if not found.secure:
         table.add_row(
             "[red]insecure[/red]",
             "",
             "[red]seeded noise was drawn: these answers are not private, and nothing is guaranteed[/red]",
         )
     Console().print(table)
-    print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
+    print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 
 def print_dry_run(facts: dict[str, Any]) -> None:
@@ -245,9 +249,9 @@ def print_dry_run(facts: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def print_demo(facts: dict[str, Any]) -> None:
+def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:
     """The result of the demonstration."""
-    shown, student, baseline = facts["guarantee"], facts["student"], facts["baseline"]
+    student, baseline = facts["student"], facts["baseline"]
     table = Table(title="The result", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -256,14 +260,14 @@ def print_demo(facts: dict[str, Any]) -> None:
     right = f"[bold]{student['accuracy']:.1%}[/bold]"
     table.add_row("student", right, f"right on {student['n_test']:,} test images ({low:.1%} to {high:.1%})")
     table.add_row("without privacy", f"{baseline['accuracy']:.1%}", baseline["kind"])
-    table.add_row("answers given", f"{shown['answered']:,}", f"of {shown['queries_at_most']:,} questions asked")
-    epsilon = f"[bold]{round_up(shown['epsilon'])}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={shown['delta']:g}, worst case: whatever the votes are")
+    table.add_row("answers given", f"{shown.answered:,}", f"of {shown.queries_at_most:,} questions asked")
+    epsilon = f"[bold]{round_up(shown.epsilon)}[/bold]"
+    table.add_row("ε, publishable", epsilon, f"δ={shown.delta:g}, worst case: whatever the votes are")
     Console().print(table)
-    factor = round_up(math.exp(shown["epsilon"]), 1)
-    print(f"Neighbours: {shown['relation']}. Seeing the published")
+    factor = round_up(math.exp(shown.epsilon), 1)
+    print(f"Neighbours: {shown.relation.sentence}. Seeing the published")
     print(f"files changes the odds between two neighbours by a factor of at most {factor}, except with a chance of")
-    print(f"{shown['delta']:g}. With private images you would publish only the student, the guarantee and the report.")
+    print(f"{shown.delta:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")
 
 

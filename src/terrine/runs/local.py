@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
-from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
+from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
-from terrine.mechanisms import Answers, Mechanism, Outcome
-from terrine.partitioning import ROW_REPLACED, Partition, new_key, partition
+from terrine.mechanisms import Answers, Mechanism
+from terrine.partitioning import Partition, new_key, partition
+from terrine.published import LedgerHead
+from terrine.relations import Relation
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.factories import (
@@ -203,7 +205,7 @@ class Run(Learning):
             return dealt.relation == shares.relation and bool((dealt.assignment == shares.assignment).all())
         if private.unit is not None:
             shares.check(private.unit)
-        return (shares.relation == ROW_REPLACED) == (private.unit is None)
+        return (shares.relation == Relation.ROW_REPLACED) == (private.unit is None)
 
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are put to the teachers: a public choice."""
@@ -277,8 +279,8 @@ class Run(Learning):
         relation = self.budget().relation
         if votes.relation != relation:
             raise InputError(
-                f"Expected votes between this run's neighbours, {relation!r}, got votes between others, "
-                f"{votes.relation!r}."
+                f"Expected votes between this run's neighbours, {relation.sentence!r}, got votes between others, "
+                f"{votes.relation and votes.relation.sentence!r}."
             )
         votes.save(self.folder / "votes.npz")
 
@@ -363,21 +365,18 @@ class Run(Learning):
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
             answers = labeller.label(X, request_id=REQUEST, progress=progress)
             # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
-            answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
+            paid = ledger.summary()
+            answers = replace(answers, secure=answers.secure and paid.secure)
         save_answers(self.folder / "answers.npz", rows, answers)
-        shown = {
-            **asdict(budget.guarantee()),
-            "publishable": answers.secure,
-            "mechanism": mechanism_to_json(self.mechanism),
-            "n_teachers": voters.n_teachers,
-            "queries_at_most": budget.n_queries,
-            "answers_at_most": budget.n_answers,
-            "answered": answers.n_answered,
-            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
-            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
-            "secure_noise": answers.secure,
-        }
-        write_json(self.folder / "guarantee.json", shown)
+        self.publish(
+            budget.guarantee(),
+            rows,
+            answers,
+            n_teachers=voters.n_teachers,
+            queries_at_most=budget.n_queries,
+            answers_at_most=budget.n_answers,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
+        )
         return answers
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:

@@ -44,13 +44,12 @@ ARROWS: dict[str, set[str]] = {
     "students": GROUND | {"datasets", "executors", "features", "mechanisms"},
     "published": GROUND | {"mechanisms", "accounting", "budgets"},
     "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
-    "analysis": ANSWERS | {"accounting", "release", "report"},
     "estimator": CHARGED | {"students"},
     "service": CHARGED,
     "runs": CHARGED | {"students", "published", "report", "service"},
-    "cli": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service", "__init__"},
+    "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service"},
+    "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
 }
 LINES = 500
 

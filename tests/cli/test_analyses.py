@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from terrine import __version__
-from terrine.analysis import SECRET
 from terrine.cli import main
+from terrine.release.analysis import SECRET
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PAPER = ["--accountant", "paper", "--conversion", "classic", "--reveal", "--json"]

@@ -167,7 +167,7 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", interrupt)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", interrupt)
     monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -182,7 +182,7 @@ def test_only_our_own_warnings_are_shown(folder, capsys, monkeypatch, kind):
         warnings.warn("row 7 is ill", kind, stacklevel=1)
         raise InputError("Expected better.")
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", warn)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", warn)
     monkeypatch.setattr(sys, "argv", ["terrine", "analyze", "v.npy", *GIVEN])
     with pytest.raises(SystemExit):
         main()

@@ -15,12 +15,14 @@ from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.budgets import Spending
 from terrine.ledger.views import Summary
+from terrine.mechanisms import ConfidentGNMax
 from terrine.published import PublishedGuarantee
+from terrine.release.analysis import Analysis
 from terrine.release.plan_tested import TestedPlan
 
 
-def print_analysis(result: dict[str, Any]) -> None:
-    """The result of `analyze_votes`."""
+def print_analysis(result: Analysis) -> None:
+    """What these answers cost; what depends on the votes is marked as secret."""
 
     def add(label: str, value: str, about: str = "") -> None:
         table.add_row(label, value, about)
@@ -30,45 +32,41 @@ def print_analysis(result: dict[str, Any]) -> None:
     table.add_column(justify="right")
     table.add_column()
     table.show_header = False
-    mechanism = dict(result["mechanism"])
-    name = mechanism.pop("name")
-    add("mechanism", name, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    add("questions", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
-    answered = result["answers_at_most"]
-    if name in ("ConfidentGNMax", "InteractiveGNMax"):
-        add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
-    shown = result["publishable"]
-    tested = shown["route"] == "tested"
+    mechanism, shown, secret = result.mechanism, result.publishable, result.on_these_votes
+    settings = dataclasses.asdict(mechanism).items()
+    add("mechanism", type(mechanism).__name__, ", ".join(f"{key}={value:g}" for key, value in settings))
+    add("questions", f"{result.queries:,}", f"{result.n_teachers:,} teachers, {result.n_classes} classes")
+    if isinstance(mechanism, ConfidentGNMax):
+        add("answers, at most", f"{result.answers_at_most:,}", "fixed beforehand; --answers")
+    tested = result.route == "tested"
     add(
         "ε, publishable",
-        f"[bold]{round_up(shown['epsilon'])}[/bold]",
-        f"δ={shown['delta']:g}, order {shown['order']:g}, "
-        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result['bound']} bound"),
+        f"[bold]{round_up(shown.epsilon)}[/bold]",
+        f"δ={shown.delta:g}, order {shown.order:g}, "
+        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result.bound} bound"),
     )
     if tested:
-        add("ε, worst case", round_up(result["data_independent_epsilon"]), "for comparison: this needs no test")
-    if "secret" in result:
+        add("ε, worst case", round_up(result.data_independent_epsilon), "for comparison: this needs no test")
+    if secret is not None:
         table.add_section()
         add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
-        add("answers, expected", f"{result['expected_answered']:,.1f}", "")
+        add("answers, expected", f"{secret.expected_answered:,.1f}", "")
         add(
             "ε on these votes",
-            round_up(result["epsilon"]),
-            f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
+            round_up(secret.epsilon),
+            f"{secret.accountant} accountant, {result.conversion} conversion, order {secret.order:g}",
         )
-        add("", "", result["basis"])
-        if "pass_chance" in result:
-            add("test would pass", f"{result['pass_chance']:.0%}", "chance, on these votes")
-        for note in result["notes"]:
+        add("", "", secret.basis)
+        if secret.pass_chance is not None:
+            add("test would pass", f"{secret.pass_chance:.0%}", "chance, on these votes")
+        for note in secret.notes:
             add("note", "", note)
     console = Console()
     console.print(table)
-    console.print(f"Publishable: {escape(shown['why'])}.")
-    console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
-    if "secret" not in result:
+    console.print(f"Publishable: {escape(shown.basis)}.")
+    console.print(f"Neighbours: {shown.relation.sentence}. Epsilons are rounded up.")
+    if secret is None:
         console.print("Numbers that depend on the votes are not shown; --reveal shows them.")
-    if "plot" in result:
-        console.print(f"Plot: {escape(result['plot'])}")
 
 
 def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:

@@ -6,7 +6,6 @@ secret; what may be shown is `answers.npz`, `guarantee.json`, `student/` and `re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
+from terrine.ledger import Ledger, ledger_place
 from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead
@@ -307,26 +306,13 @@ class Run(Learning):
         """The one ledger that pays for this run's answers: made when first asked for, and never again.
 
         Args:
-            where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
+            where: a file or URL; where it is left out, `ledger_place` says which.
         """
-        place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
-        budget, bound = self.budget(), self.folder / "ledger.json"
-        if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
-                "name it in TERRINE_LEDGER."
-            )
-        expected = _ledger_id(bound) if bound.is_file() else None
-        ledger = Ledger(place, budget=budget if expected is None else None)
-        if expected is None:
-            write_once(bound, canonical({"ledger": ledger.id}).encode())
-            expected = _ledger_id(bound)
-        if expected != ledger.id:
-            ledger.close()
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
-                "would spend the budget twice."
-            )
+        budget = self.budget()
+        if (ledger := bound_ledger(self.folder, where)) is None:
+            ledger = Ledger(ledger_place(where, self.folder), budget=budget)
+            write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
+            _check_bound(self.folder, ledger)
         if differs := difference(ledger.budget, budget):
             ledger.close()
             raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
@@ -470,7 +456,27 @@ class Run(Learning):
         return self._learned.transform(X)
 
 
-def _ledger_id(bound: Path) -> str:
-    """The ledger that a run's ledger.json binds it to."""
+def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None:
+    """The ledger that a run directory's ledger.json binds it to; None where there is no such file yet."""
+    if not (folder / "ledger.json").is_file():
+        return None
+    place = ledger_place(where, folder)
+    if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got no {place.name}; if it is elsewhere, "
+            "name it in TERRINE_LEDGER."
+        )
+    ledger = Ledger(place)
+    _check_bound(folder, ledger)
+    return ledger
+
+
+def _check_bound(folder: Path, ledger: Ledger) -> None:
     advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
-    return str(read_json(bound, "terrine label", holds=_Bound, advice=advice)["ledger"])
+    bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
+    if bound != ledger.id:
+        ledger.close()
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got another: two ledgers over the same teachers "
+            "would spend the budget twice."
+        )

@@ -23,7 +23,7 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax
 from terrine.noise import SeededNoise
-from terrine.partitioning import ROW_REPLACED
+from terrine.relations import Relation
 from terrine.votes import Votes
 
 CHECKED = ConfidentGNMax(threshold=15, sigma_check=8, sigma_vote=4)
@@ -62,7 +62,7 @@ def test_it_learns_and_says_what_it_guarantees():
     assert np.allclose(found.predict_proba(TEST).sum(axis=1), 1)
     assert found.guarantee_.epsilon > 0
     assert found.guarantee_.delta == 1e-5
-    assert "replaced" in found.guarantee_.relation
+    assert found.guarantee_.relation == "row_replaced"
     assert found.answers_.secure
     assert len(found.answers_) == 150
     assert found.answers_.n_answered <= 120
@@ -70,7 +70,7 @@ def test_it_learns_and_says_what_it_guarantees():
 
 def test_units_change_the_neighbours():
     found = classifier(method="hashed", min_units=0).fit(X, Y, X_public=PUBLIC, unit=np.arange(600) // 3)
-    assert "unit is added, removed or changed" in found.guarantee_.relation
+    assert found.guarantee_.relation == "unit_any"
 
 
 def test_an_epsilon_is_planned_for():
@@ -145,7 +145,7 @@ def test_fits_with_one_ledger_share_one_budget(tmp_path):
 
 
 def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
-    budget = CountBudget(CHECKED, n_queries=150, delta=1e-5, relation=ROW_REPLACED)
+    budget = CountBudget(CHECKED, n_queries=150, delta=1e-5, relation=Relation.ROW_REPLACED)
     voters = KeptVotes(np.zeros((1, 4)), Votes([[15, 0, 0]], n_teachers=15))
     with Ledger(tmp_path / "budget.sqlite", budget=budget) as ledger:
         Labeller(voters, CHECKED, ledger, rng=SeededNoise(0)).label(np.zeros((1, 4)), request_id="an experiment")

@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive", "relations"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
@@ -30,6 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "_models": {"errors", "_optional"},
     "_toml": set(),
     "sensitive": {"errors"},
+    "relations": {"errors"},
     "noise": GROUND,
     "votes": GROUND,
     "mechanisms": GROUND | {"votes", "noise"},
@@ -45,14 +46,14 @@ ARROWS: dict[str, set[str]] = {
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
     "students": GROUND | {"_models", "datasets", "executors", "features", "mechanisms"},
-    "report": GROUND | {"mechanisms", "accounting", "release"},
-    "analysis": ANSWERS | {"accounting", "release", "report"},
+    "published": GROUND | {"mechanisms", "accounting", "budgets"},
+    "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
     "estimator": CHARGED | {"students"},
     "service": CHARGED,
-    "runs": CHARGED | {"students", "report", "service"},
-    "cli": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service", "__init__"},
+    "runs": CHARGED | {"students", "published", "report", "service"},
+    "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service"},
+    "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
 }
 LINES = 500
 

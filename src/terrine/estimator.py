@@ -6,7 +6,6 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -30,7 +29,7 @@ from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, SpendingWarning
 from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
+from terrine.ledger import Ledger, ledger_place
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism
 from terrine.partitioning import new_key, partition
 from terrine.students import SupervisedStudent, fit_student
@@ -56,8 +55,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_answers: at most so many are answered (default: all that pass the check).
         method: "hashed" or "balanced" shares.
         min_units: fewer people than this in a share are refused.
-        ledger: a file that keeps the budget: all fits with it share one budget. None: every fit has a budget, and a
-            guarantee, of its own.
+        ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
+            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
         executor: Serial() unless given; Processes(), Ray().
         random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
             seeded.
@@ -157,15 +156,15 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         )
         asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
         with (
-            self._ledger_folder() as folder,
-            Ledger(self.ledger or Path(folder) / "ledger.sqlite", budget=budget) as ledger,
+            tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
+            Ledger(ledger_place(self.ledger, folder), budget=budget) as ledger,
         ):
             votes = poll_teachers(
                 data, shares, self._teacher(), public[asked], classes=names, seed=seed, executor=self.executor
             )
             labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
             answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
-            secure = answers.secure and ledger.summary()["secure"]
+            secure = answers.secure and ledger.summary().secure
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)
@@ -230,9 +229,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
         student = RandomForestClassifier() if self.student is None else self.student
         return SupervisedStudent(estimator=student) if isinstance(student, BaseEstimator) else student
-
-    def _ledger_folder(self) -> AbstractContextManager[str]:
-        return tempfile.TemporaryDirectory(prefix="terrine-") if self.ledger is None else nullcontext("")
 
 
 def _rows(name: str, X: ArrayLike) -> NDArray[Any]:

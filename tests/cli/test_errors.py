@@ -160,7 +160,7 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatc
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", interrupt)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", interrupt)
     assert terrine("analyze", "v.npy", *GIVEN) == (130, "", "terrine: Interrupted.\n")
 
 
@@ -171,5 +171,5 @@ def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):
         warnings.warn("row 7 is ill", kind, stacklevel=1)
         raise InputError("Expected better.")
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", warn)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", warn)
     assert ("row 7" in terrine("analyze", "v.npy", *GIVEN).err) == (kind is DeltaWarning)

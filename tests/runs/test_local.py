@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.soak import amount
 
+from terrine.cli.runs import print_label
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
@@ -22,7 +23,7 @@ from terrine.mechanisms import ABSTAIN
 from terrine.runs.base import load_answers, wilson
 from terrine.runs.config import RemoteConfig
 from terrine.runs.dry_run import dry_run
-from terrine.runs.facts import public_facts, secret_facts, spending
+from terrine.runs.facts import public_facts, secret_facts, spending, write_run_report
 from terrine.runs.local import REQUEST, Run
 from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
@@ -69,13 +70,14 @@ def test_the_whole_way(settings, tmp_path):
     run = Run.create(settings, tmp_path / "r")
     whole(run)
     shown = run.guarantee()
-    assert shown["publishable"]
-    assert shown["secure_noise"]
-    assert shown["epsilon"] == run.budget().guarantee().epsilon
-    assert shown["answered"] <= 90
+    assert shown.secure_noise
+    assert shown.epsilon == run.budget().guarantee().epsilon
+    assert shown.answered <= 90
+    assert json.loads((run.folder / "guarantee.json").read_text()) == json.loads(json.dumps(shown.to_json()))
+    assert shown.to_json()["publishable"]
     assert run.student_facts()["accuracy"] > 0.95
     card = json.loads((run.folder / "student" / "model_card.json").read_text())
-    assert card["guarantee"]["epsilon"] == shown["epsilon"]
+    assert card["guarantee"]["epsilon"] == shown.epsilon
     assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
     assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700
@@ -203,7 +205,7 @@ def test_what_is_secret_is_secret(settings, tmp_path):
         assert repr(hidden) == "<Sensitive dict: depends on private votes>"
     facts = secret.reveal()
     assert {"exact", "consensus", "mean_top_vote", "plurality_accuracy", "answers_right", "baseline"} <= facts.keys()
-    assert 0 < facts["exact"]["epsilon"] < run.guarantee()["epsilon"]
+    assert 0 < facts["exact"]["epsilon"] < run.guarantee().epsilon
     public = json.dumps(public_facts(run))
     assert "mean_top_vote" not in public
     assert str(facts["exact"]["epsilon"]) not in public
@@ -220,7 +222,7 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     run = Run.create(tmp_path / "own.toml", tmp_path / "r")
     whole(run)
     facts = public_facts(run)
-    assert "added" in facts["guarantee"]["relation"]
+    assert facts["guarantee"]["relation"] == "unit_any"
     assert facts["data"]["n_private"] is None
     assert facts["student"]["accuracy"] is None
     assert "400" not in json.dumps({key: value for key, value in facts.items() if key not in ("config", "spending")})
@@ -229,7 +231,7 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     run = Run.create(tmp_path / "own.toml", tmp_path / "b")
     whole(run)
     facts = public_facts(run)
-    assert "number of units is public" in facts["guarantee"]["relation"]
+    assert facts["guarantee"]["relation"] == "unit_replaced"
     assert facts["data"]["n_private"] is None  # of rows: another unit may have more of them
 
 
@@ -241,11 +243,11 @@ def test_answers_of_seeded_noise_are_not_publishable(settings, tmp_path):
         voters = KeptVotes(X, run.vote(), classes=run.task.classes)
         Labeller(voters, run.mechanism, ledger, rng=np.random.default_rng(0)).label(X, request_id=REQUEST)
     assert not run.label().secure  # the ledger has them, and gives the same for ever
-    assert run.guarantee()["publishable"] is False
+    assert run.guarantee().secure_noise is False
     other = Run.create(settings, tmp_path / "other")
     other.teach()
     other.label()
-    assert other.guarantee()["publishable"] is True
+    assert other.guarantee().secure_noise is True
 
 
 def test_spending_ends_below_the_guarantee(settings, tmp_path):
@@ -254,7 +256,7 @@ def test_spending_ends_below_the_guarantee(settings, tmp_path):
     curve = spending(load_answers(run.folder / "answers.npz")[1], delta=1e-5)
     assert curve["queries"][-1] <= 120
     assert np.all(np.diff(curve["epsilon"]) >= 0)
-    assert curve["epsilon"][-1] <= run.guarantee()["epsilon"] * (1 + 1e-9)
+    assert curve["epsilon"][-1] <= run.guarantee().epsilon * (1 + 1e-9)
 
 
 def own(tmp_path, **changes):
@@ -297,7 +299,7 @@ def test_own_data_go_the_whole_way(tmp_path):
     run = Run.create(own(tmp_path), tmp_path / "r")
     whole(run)
     assert run.student_facts()["accuracy"] is None
-    assert run.guarantee()["answered"] > 20
+    assert run.guarantee().answered > 20
 
 
 def with_units(tmp_path, unit, *, keep: str = "true", number: int = 10, method: str = "hashed"):
@@ -395,11 +397,11 @@ def test_killed_at_random_moments_it_ends_the_same(settings, tmp_path):
     subprocess.run([*command, str(tmp_path / "r")], check=True, stdout=subprocess.DEVNULL)
     resumed, unbroken = Run(tmp_path / "r"), Run(tmp_path / "unbroken")
     for name in ("epsilon", "delta", "order", "relation", "mechanism", "queries_at_most", "answers_at_most"):
-        assert resumed.guarantee()[name] == unbroken.guarantee()[name]
+        assert getattr(resumed.guarantee(), name) == getattr(unbroken.guarantee(), name)
     with Ledger(resumed.folder / "ledger.sqlite") as ledger:
         assert ledger.verify() == []
-        assert ledger.summary()["queries"] <= 120
-        assert ledger.summary()["answers"] <= 90
+        assert ledger.summary().queries <= 120
+        assert ledger.summary().answers <= 90
     assert load_answers(resumed.folder / "answers.npz")[1].n_answered <= 90
     assert not list(resumed.folder.rglob("*.tmp"))
 
@@ -529,7 +531,7 @@ def test_a_kill_between_charge_and_answer_costs_a_tenth_at_most(settings, tmp_pa
             run.label()
     answers = Run(run.folder).label()
     assert answers.n_answered == 108
-    assert run.guarantee()["unasked"] == 12
+    assert run.guarantee().unasked == 12
 
 
 @pytest.fixture(scope="module")
@@ -597,3 +599,39 @@ def test_what_the_baseline_warns_of_is_not_heard(settings, tmp_path, recwarn):
     found = Run.create(settings, tmp_path / "r").baseline()
     assert found is not None
     assert len(recwarn) == 0
+
+
+def test_a_repeated_row_is_one_question_wherever_it_is_counted(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    np.savez(tmp_path / "private.npz", X=rng.normal(size=(400, 3)) + 9 * y[:, None], y=y)
+    distinct = rng.normal(size=(60, 3)) + 9 * (np.arange(60) % 2)[:, None]
+    np.save(tmp_path / "public.npy", np.concatenate([distinct, distinct]))
+    text = SETTINGS.replace('name = "blobs"', 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]')
+    (tmp_path / "own.toml").write_text(text.replace("answers = 90", 'answers = 60\nask = "first"'))
+    run = Run.create(tmp_path / "own.toml", tmp_path / "r")
+    whole(run)
+    shown, facts = run.guarantee(), public_facts(run)
+    with run.ledger() as ledger:
+        paid = ledger.summary()
+    assert load_answers(run.folder / "answers.npz")[1].n_answered > shown.answers_at_most  # every row has its answer
+    assert shown.answered <= shown.answers_at_most
+    assert (shown.answered, shown.withheld, shown.unasked, shown.repeated) == (paid.answered, paid.withheld, 0, 60)
+    assert (shown.ledger.id, shown.ledger.head) == (paid.ledger_id, paid.head)
+    counts = {"asked": 60, "answered": shown.answered, "withheld": shown.withheld, "unasked": 0, "repeated": 60}
+    assert {name: facts["answers"][name] for name in counts} == counts
+    assert sum(facts["answers"]["by_class"].values()) == shown.answered
+    assert facts["spending"]["answered"][-1] == shown.answered
+    assert facts["spending"]["epsilon"][-1] <= shown.epsilon * (1 + 1e-9)
+    print_label(run)
+    assert "60 more rows repeat one of these queries: they share its answer, at no cost." in capsys.readouterr().out
+    said = " ".join(write_run_report(run).read_text().split())
+    assert "60 more rows repeat one of these questions" in said
+
+
+def test_a_damaged_guarantee_is_named(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    path = run.folder / "guarantee.json"
+    path.write_text('{"epsilon": 1}')
+    with pytest.raises(InputError, match=r"guarantee.json in JSON, got a damaged file \(.*delta.*\); run: "):
+        run.guarantee()

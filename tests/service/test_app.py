@@ -49,7 +49,7 @@ def send_npy(http, body, key, request_id="a"):
 
 
 def charged(service):
-    return Ledger(service.where).summary()["queries"]
+    return Ledger(service.where).summary().queries
 
 
 def error_of(response):
@@ -72,7 +72,7 @@ def test_labels_are_answered_and_charged(service, http):
     assert told["labels"] == [CLASSES[int(k)] for k in X[:20, 0]] + [None] * 5
     assert told["secure"] is False  # seeded, for this test
     summary = Ledger(service.where).summary()
-    assert (summary["queries"], summary["answers"], summary["unsettled"]) == (25, 20, 0)
+    assert (summary.queries, summary.answers, summary.unsettled) == (25, 20, 0)
 
 
 def test_the_same_question_is_free_in_any_request_and_format(service, http):
@@ -344,7 +344,7 @@ def test_teachers_that_fail_are_charged_and_tell_nothing(tmp_path):
         assert error_of(response) == (503, "teachers_failed")
         assert "4711" not in response.text
     assert charged(service) == 3
-    assert Ledger(service.where).summary()["unsettled"] == 3
+    assert Ledger(service.where).summary().unsettled == 3
 
 
 def test_teachers_that_fail_after_the_time_is_up_leave_no_traceback(tmp_path, caplog):

@@ -87,7 +87,7 @@ def check(where, load, *, kills):
     with Ledger(where) as ledger:
         assert ledger.verify() == []
         before = ledger.summary()
-        assert before["queries"] <= ledger.budget.n_queries
+        assert before.queries <= ledger.budget.n_queries
         settled, left = defaultdict(int), 0
         for entry in ledger.entries():
             if entry.kind == SETTLE:
@@ -101,7 +101,7 @@ def check(where, load, *, kills):
         rows = sorted({row for _, asked, _, _ in load.given for row in asked})
         kept = Labeller(TinyTeachers(), MECHANISM, ledger).label(load.X[rows], request_id="an auditor")
         label_of = dict(zip(rows, kept.labels.tolist(), strict=True))
-        assert ledger.summary()["queries"] == before["queries"], "an answer was given that nobody paid for"
+        assert ledger.summary().queries == before.queries, "an answer was given that nobody paid for"
         for request_id, asked, labels, _ in load.given:
             for row, name in zip(asked, labels, strict=True):
                 assert (None if label_of[row] < 0 else CLASSES[label_of[row]]) == name, request_id

@@ -43,7 +43,7 @@ def test_sixty_four_clients_two_servers_one_budget(record_property):
     assert {told for _, refused in found for told in refused} == {(402, "budget_exhausted")}
     assert all(len(refused) == 2 for _, refused in found)
     with Ledger(where) as ledger:
-        assert ledger.summary()["remaining"] == {"queries": 0, "answers": 0}
+        assert ledger.summary().remaining == {"queries": 0, "answers": 0}
         assert ledger.verify() == []
     record_property("clients", CLIENTS)
     record_property("answers, of as many", total)

@@ -137,11 +137,11 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     rows, answers = load_answers(tmp_path / "remote" / "answers.npz")
     run = Run(run_folder)
     ledger = run.ledger()
-    assert ledger.summary()["queries"] == 150
+    assert ledger.summary().queries == 150
     local = Labeller(run.voters(), run.mechanism, ledger).label(run.task.public.X[rows], request_id="local")
     np.testing.assert_array_equal(local.labels, answers.labels)
     np.testing.assert_array_equal(local.outcomes, answers.outcomes)
-    assert ledger.summary()["queries"] == 150
+    assert ledger.summary().queries == 150
     assert told["guarantee"]["epsilon"] == ledger.budget.guarantee().epsilon
     assert 10 < answers.n_answered < 150
     said = server.said.splitlines()
@@ -189,7 +189,7 @@ def test_sigterm_answers_those_who_wait(run_folder, terrine):
         asking = [threading.Thread(target=ask, args=(server.url, k)) for k in range(4)]
         for thread in asking:
             thread.start()
-        wait_until(lambda: Ledger(run_folder / "ledger.sqlite").summary()["queries"] >= 20)
+        wait_until(lambda: Ledger(run_folder / "ledger.sqlite").summary().queries >= 20)
         assert server.stop() in (0, -signal.SIGTERM)  # ended by it, after all was answered
         for thread in asking:
             thread.join()
@@ -197,7 +197,7 @@ def test_sigterm_answers_those_who_wait(run_folder, terrine):
     assert answered
     assert all(one.status_code in (200, 503) for one in found)
     summary = Ledger(run_folder / "ledger.sqlite").summary()
-    assert (summary["queries"], summary["unsettled"]) == (20 * len(answered), 0)
+    assert (summary.queries, summary.unsettled) == (20 * len(answered), 0)
 
 
 def test_start_up_refuses_what_is_damaged(run_folder, tmp_path, terrine, refused):

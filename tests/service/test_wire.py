@@ -153,7 +153,7 @@ def test_stalled_uploads_do_not_hold_memory(tmp_path):
         assert refused > 30
         answer = httpx.get(f"{server.url}/v1/budget", headers=bearer(service.key))
         assert answer.status_code == 200
-    assert Ledger(where).summary()["queries"] == 0
+    assert Ledger(where).summary().queries == 0
 
 
 def test_what_is_in_flight_is_counted_by_key():
@@ -190,7 +190,7 @@ def test_connections_that_are_all_in_use_are_not_closed_for_another(tmp_path):
             f"POST /v1/labels HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {service.key}\r\nContent-Length: {len(body)}"
         )
         with sockets(port, 3, head.encode() + b"\r\n\r\n" + body) as busy:
-            wait_until(lambda: Ledger(service.where).summary()["queries"] > 0)
+            wait_until(lambda: Ledger(service.where).summary().queries > 0)
             with sockets(port, 1, asked) as (another,):
                 assert another.recv(65536).startswith(b"HTTP/1.1 503")
             Slow.go.set()

@@ -11,22 +11,25 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from terrine import _validate
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import ORDERS, Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
-from terrine.analysis import analyze_votes
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.release.analysis import AnalysisSettings, analyze_votes
 from terrine.release.plan_tested import plan_tested
 from terrine.release.tested import publishable_guarantee, tested_guarantee
+from terrine.report.plots import plot_analysis
 from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 
 _ORDERS = 10_000  # at most, in a span
+_POINTS = 100  # of a plot
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 
 
@@ -120,20 +123,29 @@ def analyze(
         result = analyze_votes(
             votes,
             chosen,
-            delta=delta,
-            n_answers=answers,
-            accountant=accountant,
-            conversion=conversion,
-            bound=bound,
-            orders=_parse_orders(orders),
-            n_records=records,
+            AnalysisSettings(
+                delta=delta,
+                n_answers=answers,
+                accountant=accountant,
+                conversion=conversion,
+                bound=bound,
+                orders=_parse_orders(orders),
+                n_records=records,
+                tested=tested,
+            ),
             student_proba=_load_proba(student_proba, len(votes)),
-            tested=tested,
-            plot=plot,
             reveal=reveal,
+            n_points=0 if plot is None else _POINTS,
             progress=progress,
         )
-    show(result, as_json=as_json)
+    if plot is not None:
+        plot_analysis(result, plot)
+    if as_json:
+        print_json(result.to_json() | ({} if plot is None else {"plot": str(plot)}))
+    else:
+        print_analysis(result)
+        if plot is not None:
+            Console().print(f"Plot: {escape(str(plot))}")
 
 
 @app.command("plan")
@@ -255,13 +267,6 @@ def _plan_questions(n_queries: int, *, epsilon: float, delta: float, as_json: bo
     console.print("An answer nearly always names the plurality where it leads by 5 sigma votes or more.")
     console.print("Check it against your votes:")
     print(f"  {command}")
-
-
-def show(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        print_analysis(result)
 
 
 def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:

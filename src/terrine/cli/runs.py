@@ -92,7 +92,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
         return
     done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
     print(f"{shares.n_teachers:,} teachers, {done}.")
-    print(f"Neighbours: {shares.relation}.")
+    print(f"Neighbours: {shares.relation.sentence}.")
     print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
 
@@ -186,7 +186,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     with progress_bar("labelling", quiet=as_json) as progress:
         run.label(progress=progress)
     if as_json:
-        print_json(run.guarantee())
+        print_json(run.guarantee().to_json())
         return
     print_label(run)
     print(f"Next: terrine learn {run.folder}")
@@ -256,11 +256,13 @@ def run_command(
     shown, facts = run.guarantee(), run.student_facts() or {}
     secret = secret_of(run) if reveal and isinstance(run, Run) else {}
     if as_json:
-        print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts, **secret})
+        print_json(
+            {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": facts, **secret}
+        )
         return
     print_label(run)
     print_student(run, facts)
-    print_secret(secret, shown["n_teachers"])
+    print_secret(secret, shown.n_teachers)
     print(f"Report: {path}")
 
 
@@ -288,12 +290,14 @@ def print_label(run: Run | RemoteRun) -> None:
     from terrine.accounting.curves import round_up
 
     shown = run.guarantee()
-    print(f"{shown['answered']:,} queries were answered and {shown['withheld']:,} withheld.")
-    if shown["unasked"]:
-        full = "key's quota" if shown.get("why_unasked") == "quota_exhausted" else "budget"
-        print(f"{shown['unasked']:,} were never asked: the {full} was used up before.")
-    epsilon = f"ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}."
-    if shown.get("secure_noise", True):
+    print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
+    if shown.repeated:
+        print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")
+    if shown.unasked:
+        full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
+        print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
+    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
+    if shown.secure_noise:
         print(f"Guarantee: {epsilon}")
     else:
         print(

@@ -6,45 +6,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from terrine._files import write_atomically
 from terrine._optional import require
 from terrine.errors import InputError
-
-Array = NDArray[np.float64]
+from terrine.release.analysis import Analysis
 
 FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = {"gaussian": "#9aa5b1", "argmax": "#1f5fa8", "secret": "#c0392b"}
 
 
-def epsilon_by_query(
-    path: Path,
-    *,
-    queries: NDArray[np.int64],
-    worst_case: Array,
-    gaussian: Array | None,
-    revealed: Array | None,
-    revealed_label: str,
-    delta: float,
-    title: str,
-) -> None:
-    """Epsilon after each question: the worst cases (public) and, if given, the data-dependent cost (secret).
+def plot_analysis(found: Analysis, path: Path) -> None:
+    """Epsilon after each question: the worst cases (public) and, if revealed, the data-dependent cost (secret).
 
     Args:
+        found: made with ``n_points``.
         path: where to; .png, .svg or .pdf.
-        queries: (n_points,) how many questions had been asked.
-        worst_case, gaussian, revealed: (n_points,) epsilons; None leaves a line out.
     """
+    lines = found.by_query
+    if lines is None:
+        raise InputError("A plot needs an analysis by query: make it with n_points above 0.")
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
-    if gaussian is not None:
-        axes.plot(queries, gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram")
-    axes.plot(queries, worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
-    if revealed is not None:
-        axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=revealed_label)
+    queries, revealed = lines.queries, lines.revealed
+    if lines.gaussian is not None:
+        axes.plot(
+            queries, lines.gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram"
+        )
+    axes.plot(queries, lines.worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
+    if revealed is not None and found.on_these_votes is not None:
+        label = f"on these votes, {found.on_these_votes.accountant} accountant (secret)"
+        axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=label)
         axes.annotate(
             "secret: the red line depends on private votes",
             (0.99, 0.02),
@@ -53,8 +47,9 @@ def epsilon_by_query(
             fontsize=9,
             color=_COLOURS["secret"],
         )
-    axes.set(xlabel="questions put to the teachers", ylabel=f"ε at δ = {delta:g} (lower is more private)", title=title)
-    axes.set_xlim(0, int(queries[-1]))
+    axes.set(xlabel="questions put to the teachers", ylabel=f"ε at δ = {found.delta:g} (lower is more private)")
+    axes.set_title(f"{type(found.mechanism).__name__}, {found.n_teachers:,} teachers, {found.n_classes} classes")
+    axes.set_xlim(0, queries[-1])
     axes.set_ylim(0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

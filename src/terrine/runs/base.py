@@ -15,36 +15,25 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from terrine._files import write_atomically
+from terrine.accounting.curves import Guarantee
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
 from terrine.datasets import Task
 from terrine.errors import InputError
+from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
+from terrine.published import PublishedGuarantee
 from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
 from terrine.runs.factories import check_options, student_of
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
+_COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
 
 
 class JsonObject(BaseModel):
     """What a file of a run must hold, whatever else it holds."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _Guarantee(JsonObject):
-    epsilon: float
-    delta: float
-    order: float
-    basis: str
-    relation: str
-    notes: list[str]
-    n_teachers: int
-    queries_at_most: int
-    answers_at_most: int
-    answered: int
-    withheld: int
-    unasked: int
 
 
 class _StudentFacts(JsonObject):
@@ -95,7 +84,7 @@ class Learning(ABC):
                 seed=seed,
                 progress=progress,
             )
-            student.save(folder, card=self.guarantee())
+            student.save(folder, card=self.guarantee().to_json())
         facts = {"kind": settings.kind, "settings": dict(student.about.settings), **self.evaluated(student)}
         write_json(self.folder / "student.json", facts)
         return facts
@@ -108,9 +97,29 @@ class Learning(ABC):
             raise InputError(f"Expected answers for these rows and classes in {path}, got others: the data changed.")
         return rows, answers
 
-    def guarantee(self) -> dict[str, Any]:
+    def fresh(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n_queries,) whether a row that was asked is a question of its own, and no repeat of a row before it."""
+        return ~repeats(self.task.public.X[rows])
+
+    def publish(self, guarantee: Guarantee, rows: NDArray[np.int64], answers: Answers, **facts: Any) -> None:
+        """Write guarantee.json; ``facts`` are its fields that do not follow from guarantee and answers."""
+        fresh = self.fresh(rows)
+        counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
+        found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
+        shown = PublishedGuarantee(**vars(guarantee), **counts, **found, **facts)
+        write_json(self.folder / "guarantee.json", shown.to_json())
+
+    def guarantee(self) -> PublishedGuarantee:
         """What may be published, as `label` wrote it."""
-        return read_json(self.folder / "guarantee.json", "terrine label", holds=_Guarantee)
+        path = self.folder / "guarantee.json"
+        found = read_json(path, "terrine label")
+        try:
+            return PublishedGuarantee.from_json(found)
+        except InputError as error:
+            why = str(error).rstrip(".")
+            raise InputError(
+                f"Expected {path} in JSON, got a damaged file ({why}); run: terrine label {path.parent}"
+            ) from None
 
     def student_facts(self) -> dict[str, Any] | None:
         """What `learn` found, or None where there is no student yet."""
@@ -219,7 +228,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(
-    path: Path, command: str, *, holds: type[JsonObject] = JsonObject, advice: str | None = None
+    path: Path, command: str, *, holds: type[BaseModel] = JsonObject, advice: str | None = None
 ) -> dict[str, Any]:
     """An object from a file of a run; ``holds`` says what must be in it, ``advice`` what to do if it is damaged."""
     try:

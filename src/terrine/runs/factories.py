@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from terrine.accounting.curves import ONE_TEACHER
 from terrine.accounting.planning import least_noise, plan
 from terrine.budgets import CountBudget
 from terrine.datasets import PrivateData, Task, load, read_private, read_public
@@ -15,6 +14,7 @@ from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
+from terrine.relations import Relation
 from terrine.runs.config import (
     DataConfig,
     PrivacyConfig,
@@ -113,7 +113,7 @@ def mechanism_of(privacy: PrivacyConfig) -> Mechanism:
     raise InputError("Expected a mechanism, or a run directory where it is planned, got none.")
 
 
-def budget_of(privacy: PrivacyConfig, *, relation: str = ONE_TEACHER) -> CountBudget:
+def budget_of(privacy: PrivacyConfig, *, relation: Relation = Relation.ONE_TEACHER) -> CountBudget:
     assert privacy.queries is not None
     answers = privacy.answers if privacy.mechanism == "confident" else None
     return CountBudget(

@@ -6,9 +6,8 @@ secret; what may be shown is `answers.npz`, `guarantee.json`, `student/` and `re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
-from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
+from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
-from terrine.mechanisms import Answers, Mechanism, Outcome
-from terrine.partitioning import ROW_REPLACED, Partition, new_key, partition
+from terrine.ledger import Ledger, ledger_place
+from terrine.mechanisms import Answers, Mechanism
+from terrine.partitioning import Partition, new_key, partition
+from terrine.published import LedgerHead
+from terrine.relations import Relation
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.factories import (
@@ -202,7 +203,7 @@ class Run(Learning):
             return dealt.relation == shares.relation and bool((dealt.assignment == shares.assignment).all())
         if private.unit is not None:
             shares.check(private.unit)
-        return (shares.relation == ROW_REPLACED) == (private.unit is None)
+        return (shares.relation == Relation.ROW_REPLACED) == (private.unit is None)
 
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are put to the teachers: a public choice."""
@@ -276,8 +277,8 @@ class Run(Learning):
         relation = self.budget().relation
         if votes.relation != relation:
             raise InputError(
-                f"Expected votes between this run's neighbours, {relation!r}, got votes between others, "
-                f"{votes.relation!r}."
+                f"Expected votes between this run's neighbours, {relation.sentence!r}, got votes between others, "
+                f"{votes.relation and votes.relation.sentence!r}."
             )
         votes.save(self.folder / "votes.npz")
 
@@ -304,26 +305,13 @@ class Run(Learning):
         """The one ledger that pays for this run's answers: made when first asked for, and never again.
 
         Args:
-            where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
+            where: a file or URL; where it is left out, `ledger_place` says which.
         """
-        place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
-        budget, bound = self.budget(), self.folder / "ledger.json"
-        if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
-                "name it in TERRINE_LEDGER."
-            )
-        expected = _ledger_id(bound) if bound.is_file() else None
-        ledger = Ledger(place, budget=budget if expected is None else None)
-        if expected is None:
-            write_once(bound, canonical({"ledger": ledger.id}).encode())
-            expected = _ledger_id(bound)
-        if expected != ledger.id:
-            ledger.close()
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
-                "would spend the budget twice."
-            )
+        budget = self.budget()
+        if (ledger := bound_ledger(self.folder, where)) is None:
+            ledger = Ledger(ledger_place(where, self.folder), budget=budget)
+            write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
+            _check_bound(self.folder, ledger)
         if differs := difference(ledger.budget, budget):
             ledger.close()
             raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
@@ -362,21 +350,18 @@ class Run(Learning):
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
             answers = labeller.label(X, request_id=REQUEST, progress=progress)
             # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
-            answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
+            paid = ledger.summary()
+            answers = replace(answers, secure=answers.secure and paid.secure)
         save_answers(self.folder / "answers.npz", rows, answers)
-        shown = {
-            **asdict(budget.guarantee()),
-            "publishable": answers.secure,
-            "mechanism": mechanism_to_json(self.mechanism),
-            "n_teachers": voters.n_teachers,
-            "queries_at_most": budget.n_queries,
-            "answers_at_most": budget.n_answers,
-            "answered": answers.n_answered,
-            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
-            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
-            "secure_noise": answers.secure,
-        }
-        write_json(self.folder / "guarantee.json", shown)
+        self.publish(
+            budget.guarantee(),
+            rows,
+            answers,
+            n_teachers=voters.n_teachers,
+            queries_at_most=budget.n_queries,
+            answers_at_most=budget.n_answers,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
+        )
         return answers
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
@@ -470,7 +455,27 @@ class Run(Learning):
         return self._learned.transform(X)
 
 
-def _ledger_id(bound: Path) -> str:
-    """The ledger that a run's ledger.json binds it to."""
+def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None:
+    """The ledger that a run directory's ledger.json binds it to; None where there is no such file yet."""
+    if not (folder / "ledger.json").is_file():
+        return None
+    place = ledger_place(where, folder)
+    if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got no {place.name}; if it is elsewhere, "
+            "name it in TERRINE_LEDGER."
+        )
+    ledger = Ledger(place)
+    _check_bound(folder, ledger)
+    return ledger
+
+
+def _check_bound(folder: Path, ledger: Ledger) -> None:
     advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
-    return str(read_json(bound, "terrine label", holds=_Bound, advice=advice)["ledger"])
+    bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
+    if bound != ledger.id:
+        ledger.close()
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got another: two ledgers over the same teachers "
+            "would spend the budget twice."
+        )

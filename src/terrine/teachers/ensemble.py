@@ -17,6 +17,7 @@ from terrine.datasets.data import PrivateData, PublicData, class_indices, class_
 from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partitioning import Partition, Shares
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.store import DATA, IDENTITY, Store
@@ -143,7 +144,7 @@ class TeacherEnsemble:
     row_shape: tuple[int, ...]
     n_teachers: int
     first_id: int
-    relation: str
+    relation: Relation
     identity: str = ""
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
@@ -171,7 +172,7 @@ class TeacherEnsemble:
                 row_shape=tuple(settings["row_shape"]),
                 n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
                 first_id=_validate.integer("first_id", settings["first_id"], at_least=0),
-                relation=settings["relation"],
+                relation=Relation(settings["relation"]),
                 identity=str(settings.get(IDENTITY, "")),
                 _store=kept,
                 _models=None,
@@ -216,8 +217,8 @@ class TeacherEnsemble:
         work, choices = self._choices(X, executor, progress, watched=False)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
-        rest = {"queries": queries_digest(work.queries), "relation": self.relation, "voters": self.identity}
-        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
+        rest = {"queries": queries_digest(work.queries), "voters": self.identity}
+        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, relation=self.relation, **rest)
 
     def _choices(
         self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None, *, watched: bool
@@ -314,7 +315,7 @@ def _prepared(
         "chunk": teacher.chunk,
         "seed": work.seed,
         "first_id": work.first_id,
-        "relation": partition.relation,
+        "relation": partition.relation.sentence,  # not its code: an identity is a hash of this
         DATA: _fingerprint(data, partition),
     }
     return names, work, made_with

@@ -281,7 +281,7 @@ def own(tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"header": "age,weight,height"}, "public rows with the private rows' features"),
+        ({"header": "age,weight,height"}, "Public rows must have the private rows' shape"),
         ({"ill": {7: "maybe"}}, "line 9"),
         ({"age": {3: "nan"}}, "line 5"),
         ({"age": {3: ""}}, "line 5"),

@@ -18,7 +18,8 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.errors import DataError, InputError, MissingDependencyError
+from terrine._optional import require
+from terrine.errors import DataError, InputError
 
 TEXT = np.dtypes.StringDType()
 TEXT_COLUMN, LABEL_COLUMN, UNIT_COLUMN = "text", "label", "unit"  # of a folder of texts
@@ -233,13 +234,9 @@ def _records(file: TextIO, names: list[str], delimiter: str, header_line: int) -
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            "Parquet files need the package pyarrow; install it with: pip install 'terrine[parquet]'"
-        ) from None
+    parquet = require("pyarrow.parquet", use="A Parquet file", extra="parquet")
+    import pyarrow
+
     if not path.is_file():
         raise DataError("there is no such file.")
 
@@ -250,10 +247,10 @@ def _parquet(path: Path) -> Table:
             raise DataError(f"{path.name}: it cannot be read as a Parquet file.") from None
 
     try:
-        names = [str(name) for name in opened(pyarrow.parquet.read_schema).names]
+        names = [str(name) for name in opened(parquet.read_schema).names]
     except DataError:
         raise DataError("it cannot be read as a Parquet file.") from None
-    return Table(names, lambda: _frame(opened(pyarrow.parquet.read_table))._rows)
+    return Table(names, lambda: _frame(opened(parquet.read_table))._rows)
 
 
 def _frame(frame: Any) -> Table:

@@ -112,6 +112,14 @@ def partition(
     return Partition(assignment, n_teachers=n_teachers, method=method, relation=relation, secret=secret)
 
 
+def public_units(data: UnitData, *, method: Literal["hashed", "balanced"]) -> int | None:
+    """How many units there are, where the neighbouring relation of such a partition makes that public; else None."""
+    unit = getattr(data, "unit", None)
+    if unit is None:
+        return len(data.y)  # a row is replaced
+    return None if method == "hashed" else len(np.unique(np.asarray(unit)))
+
+
 class Partition:
     """The teacher of every row. Secret, for it depends on unit ids: it prints public numbers only.
 

@@ -99,11 +99,49 @@ def test_a_second_time_costs_and_changes_nothing(settings, tmp_path):
         assert ledger.verify() == []
 
 
-def test_other_settings_are_refused_by_the_key(settings, tmp_path):
-    Run.create(settings, tmp_path / "r")
-    settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 31"))
-    with pytest.raises(InputError, match=r"another privacy\.threshold"):
-        Run.create(settings, tmp_path / "r")
+def corrected(run: Run, settings, old: str, new: str) -> Run:
+    settings.write_text(SETTINGS.replace(old, new))
+    assert settings.read_text() != SETTINGS
+    return Run.create(settings, run.folder)
+
+
+def test_any_setting_may_be_corrected_before_something_is_taught(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.partition()
+    run = corrected(run, settings, "number = 40", "number = 30")
+    assert run.teach().n_teachers == 30
+    assert corrected(run, settings, "number = 40", "number = 30\nworkers = 2\n").teach().n_teachers == 30
+
+
+def test_the_budget_may_be_corrected_until_the_teachers_have_voted(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    key = (run.folder / "partition.key").read_bytes()
+    for words, change in (
+        (r"different teachers\.number, .* teachers have been trained\. Put", ("number = 40", "number = 30")),
+        (r"different seed, .*trained", ("seed = 3", "seed = 4")),
+    ):
+        with pytest.raises(InputError, match=words):
+            corrected(run, settings, *change)
+    run = corrected(run, settings, "threshold = 30", "threshold = 29")
+    assert run.mechanism.threshold == 29
+    assert (run.folder / "partition.key").read_bytes() == key
+    run.vote()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*have voted"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+    run.label()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*asked and charged"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+
+
+def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path):
+    text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
+    settings.write_text(text)
+    first = Run.create(settings, tmp_path / "r").config.privacy
+    settings.write_text(text.replace("epsilon = 3.0", "epsilon = 2.0"))
+    run = Run.create(settings, tmp_path / "r")
+    assert run.config.privacy != first
+    assert run.budget().guarantee().epsilon <= 2.0
 
 
 def test_a_folder_of_something_else_is_left_alone(settings, tmp_path):
@@ -147,13 +185,13 @@ def test_a_plan_is_made_once_and_stays(settings, tmp_path):
     plan = (run.folder / "plan.json").read_bytes()
     assert Run.create(settings, tmp_path / "r").config == run.config
     assert (run.folder / "plan.json").read_bytes() == plan
-    assert dry_run(settings)["guarantee"]["epsilon"] == run.budget().guarantee().epsilon
+    assert dry_run(settings).guarantee.epsilon == run.budget().guarantee().epsilon
 
 
 def test_a_dry_run_writes_nothing(settings, tmp_path):
     facts = dry_run(settings)
-    assert facts["queries_at_most"] == 120
-    assert facts["guarantee"]["epsilon"] > 0
+    assert facts.n_queries == facts.to_json()["queries_at_most"] == 120
+    assert facts.guarantee.epsilon > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml"]
 
 
@@ -456,7 +494,7 @@ def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
     assert (run.folder / "answers.npz").read_bytes() == charged
     run.learn()
     settings.write_text(SETTINGS)
-    with pytest.raises(InputError, match=r"another student\.options"):
+    with pytest.raises(InputError, match=r"different student\.options, .*the student has learned"):
         Run.create(settings, tmp_path / "r")
     settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
     with pytest.raises(InputError, match="another seed"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from terrine import _validate
 from terrine._files import write_atomically
+from terrine.accounting.advice import ANSWERS_EACH
 from terrine.accounting.curves import ONE_TEACHER, round_up
 from terrine.errors import InputError, MissingDependencyError, SecretError
 from terrine.report import charts
@@ -167,6 +168,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
     try:
         guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
         view = {
+            "advice": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
@@ -275,7 +277,8 @@ def _balance(by_class: dict[str, int], answered: int) -> dict[str, Any]:
         for name, n in list(by_class.items())[:CLASSES_SHOWN]
     ]
     never = sum(n == 0 for n in by_class.values())
-    return {"columns": _columns(rows), "never": never, "hidden": len(by_class) - len(rows)}
+    few = [name for name, n in by_class.items() if 0 < n < ANSWERS_EACH][:CLASSES_SHOWN]
+    return {"columns": _columns(rows), "never": never, "few": few, "hidden": len(by_class) - len(rows)}
 
 
 def _per_class(accuracy: dict[str, float | None] | None) -> dict[str, Any] | None:

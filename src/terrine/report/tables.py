@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from terrine.accounting.advice import Advice
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.release.plan_tested import TestedPlan
@@ -226,23 +227,13 @@ def print_ledger(found: dict[str, Any]) -> None:
     print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
 
 
-def print_dry_run(facts: dict[str, Any]) -> None:
-    """What a run would do, and its worst-case cost."""
-    table = Table(title="What this run would do", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    mechanism = dict(facts["mechanism"])
-    kind = mechanism.pop("kind")
-    table.add_row("teachers", f"{facts['teachers']:,}", f"{facts['teacher']}, on {escape(facts['data'])}")
-    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    table.add_row("questions, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
-    table.add_row("answers, at most", f"{facts['answers_at_most']:,}", f"in {facts['classes']} classes")
-    table.add_row("student", facts["student"], "")
-    guarantee = facts["guarantee"]
-    epsilon = f"[bold]{round_up(guarantee['epsilon'])}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={guarantee['delta']:g}, worst case: whatever the votes are")
-    Console().print(table)
+def print_advice(advice: Advice) -> None:
+    """Whether a plan will work, in words."""
+    console = Console()
+    console.print("[bold]Will it work?[/bold]")
+    for one in advice.findings:
+        mark = {"refuse": "[red]No.[/red] ", "warn": "[yellow]Warning.[/yellow] ", "info": ""}[one.severity]
+        console.print(f"- {mark}{escape(str(one))}")
 
 
 def print_demo(facts: dict[str, Any]) -> None:

@@ -172,26 +172,27 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edg
     """A student's settings; one on features asks for them."""
     from terrine import students
 
+    balanced: dict[str, Any] = {"balanced": True} if settings.balanced else {}
     try:
         match settings.kind:
             case "vat":
                 made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
-                return made(**settings.options)
+                return made(**settings.options, **balanced)
             case "gan":
-                return students.GANStudent(**settings.options)
+                return students.GANStudent(**settings.options, **balanced)
             case "match":
-                return students.MatchStudent(**settings.options)
+                return students.MatchStudent(**settings.options, **balanced)
             case "features":
                 assert features is not None
                 name = settings.estimator
                 estimator = None if name is None else estimator_of(name, settings.options)
                 return students.FeatureStudent(
-                    features=features(), estimator=estimator, self_training=settings.self_training
+                    features=features(), estimator=estimator, self_training=settings.self_training, **balanced
                 )
             case _:
                 name = settings.estimator or _ESTIMATORS["forest"]
                 estimator = estimator_of(name, settings.options)
-                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training)
+                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training, **balanced)
     except TypeError as error:
         raise InputError(f"Expected other student.options, got: {error}.") from None
 

@@ -36,6 +36,7 @@ from terrine.mechanisms import ABSTAIN, Answers, Mechanism
 from terrine.partitioning import new_key, partition, public_units
 from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
 from terrine.teachers import SklearnTeacher, poll_teachers
+from terrine.votes import Votes
 
 # What scikit-learn says of rows without quoting them, in the first line
 _QUOTES_NOTHING = ("Expected 2D array", "Complex data not supported", "Found array with", "Input X contains")
@@ -224,11 +225,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             return self.mechanism, most, self.n_answers if has_check(self.mechanism) else None
         if self.n_answers is not None:
             raise InputError("Expected n_answers with mechanism only: a plan chooses it.")
-        standin = synthetic_votes(
-            n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus
+        found = plan(
+            standin=self._standin(n_classes), epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most
         )
-        found = plan(standin=standin, epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most)
         return found.mechanism, found.n_queries, found.n_answers
+
+    def _standin(self, n_classes: int) -> Votes:
+        """Public votes of the consensus that is assumed."""
+        return synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus)
 
     def _advise(
         self,
@@ -241,24 +245,20 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_public: int,
     ) -> None:
         """Refuse what cannot work and warn of what hardly will, from public numbers only."""
-        budget = CountBudget(mechanism, n_queries=n_queries, n_answers=n_answers, delta=self.delta or 0.0)
         known = public_units(data, method=self.method)
         number = known if known is not None else self.planned_units
-        standin = synthetic_votes(
-            n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus
-        )
+        assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
         found = advise(
             mechanism=mechanism,
             n_queries=n_queries,
             n_answers=n_answers or n_queries,
-            epsilon=budget.guarantee().epsilon,
-            delta=budget.delta,
+            delta=_validate.between("delta", self.delta, 0.0, 1.0),
             n_teachers=self.n_teachers,
             n_classes=n_classes,
             n_public=n_public,
             units=None if number is None else Units(number=number, public=known is not None),
-            standin=standin if self.mechanism is None else None,  # with a mechanism nobody chose a consensus
-            consensus=self.consensus,
+            standin=None if assumed is None else self._standin(n_classes),
+            consensus=assumed,
             accept_large_delta=self.accept_large_delta,
         )
         found.check()

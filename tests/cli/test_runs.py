@@ -148,7 +148,7 @@ def test_warnings_come_first_and_stand_in_the_report(terrine, tmp_path):
 def test_499_rows_with_25_teachers_are_not_planned_calmly(terrine, tmp_path):
     text = SETTINGS[: SETTINGS.index("[teachers]")] + (
         'options = {n_private = 499, n_classes = 2}\n[teachers]\nnumber = 25\nkind = "logistic"\n'
-        "[privacy]\nepsilon = 1.0\ndelta = 1e-5\nconsensus = 0.8\n"
+        "[privacy]\nepsilon = 1.0\ndelta = 1e-5\nconsensus = 0.85\n"
     )
     (tmp_path / "run.toml").write_text(text)
     code, out, err = terrine("run", "run.toml", "--dry-run")

@@ -59,7 +59,7 @@ def test_a_balanced_net_finds_the_rare_class():
     X, y = rows(600, share=0.04)
     found = {}
     for balanced in (False, True):
-        student = VATStudent(hidden=(16,), steps=200, device="cpu", smoothness=0, entropy=0, radius=0,
+        student = VATStudent(hidden=(16,), steps=200, device="cpu", smoothness=0, entropy=0, balance=0,
                              fade=0, balanced=balanced)  # fmt: skip
         fitted = fit_student(student, X.astype(np.float32), y, classes=CLASSES, seed=0)
         test, truth = rows(3000, seed=1)

@@ -7,13 +7,15 @@ neighbouring relation makes it public; otherwise it is a number that somebody pl
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from terrine import _validate
-from terrine.accounting.curves import round_up
+from terrine.accounting.costs import worst_case_cost
+from terrine.accounting.curves import guarantee, round_up
 from terrine.accounting.planning import expected_answers
-from terrine.errors import InputError
+from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.votes import Votes
 
@@ -103,7 +105,6 @@ def advise(
     mechanism: Mechanism,
     n_queries: int,
     n_answers: int,
-    epsilon: float,
     delta: float,
     n_teachers: int | None = None,
     n_classes: int | None = None,
@@ -117,7 +118,7 @@ def advise(
 
     Args:
         mechanism, n_queries, n_answers: what answers, how often it is asked and may answer at most.
-        epsilon, delta: what that guarantees.
+        delta: of the guarantee.
         n_teachers, n_classes, n_public: None where not known; what needs them is then left out.
         units: how many units the teachers share.
         standin: PUBLIC votes that stand in for the teachers'; None: nothing is assumed about votes.
@@ -129,6 +130,10 @@ def advise(
     if standin is not None and isinstance(mechanism, ConfidentGNMax | GNMax | LNMax):
         rate, accuracy = expected_answers(mechanism, standin=standin)
         expected = min(float(n_answers), n_queries * rate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)  # said where the guarantee is given
+        worst = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers)
+        epsilon = guarantee(worst, delta=delta).epsilon
     found = [
         *_about_units(units, share, n_teachers, n_classes),
         *_about_delta(delta, units, accept=accept_large_delta),

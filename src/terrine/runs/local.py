@@ -180,13 +180,9 @@ class Run(Learning):
         self.advice.check()
         taught = (self.folder / "partition.npz").is_file()
         each = 0 if taught else self._preflight().check()
-        budget, n_classes = budget_of(self.config.privacy), len(self.task.classes)
-        check_disk(
-            self.folder,
-            n_queries=budget.n_queries,
-            n_classes=n_classes,
-            teachers_bytes=each * self.config.teachers.number,
-        )
+        budget = budget_of(self.config.privacy)
+        teachers_bytes = each * self.config.teachers.number
+        check_disk(self.folder, budget, n_classes=len(self.task.classes), teachers_bytes=teachers_bytes)
         self.try_student(n_answers=budget.n_answers or budget.n_queries)
         self._checked = True
 

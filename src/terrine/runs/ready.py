@@ -29,7 +29,6 @@ def advice_of(config: RunConfig, budget: CountBudget, task: Task) -> Advice:
         mechanism=budget.mechanism,
         n_queries=budget.n_queries,
         n_answers=budget.n_answers or budget.n_queries,
-        epsilon=budget.guarantee().epsilon,
         delta=config.privacy.delta,
         n_teachers=n_teachers,
         n_classes=n_classes,
@@ -79,14 +78,14 @@ def check_extras(config: Settings, *, report: bool) -> None:
 
 def check_disk(
     folder: Path,
+    budget: CountBudget,
     *,
-    n_queries: int,
     n_classes: int,
     teachers_bytes: int,
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> None:
     """Refuse a disk that cannot hold what the run will write, by an estimate from public numbers."""
-    needed = n_queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes + _SPARE
+    needed = budget.n_queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes + _SPARE
     left = free(folder)
     if left < needed:
         raise InputError(

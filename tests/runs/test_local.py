@@ -557,7 +557,7 @@ def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
     with pytest.raises(InputError, match=r"different student\.options, .*the student has learned"):
         Run.create(settings, tmp_path / "r")
     settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
-    with pytest.raises(InputError, match="different seed, .*asked and charged"):
+    with pytest.raises(InputError, match=r"different seed, .*asked and charged"):
         Run.create(settings, tmp_path / "r")
 
 

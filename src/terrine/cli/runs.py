@@ -250,6 +250,62 @@ def run_command(
     print(f"Report: {path}")
 
 
+@app.command("rehearse")
+def rehearse_command(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run's settings (.toml), or a run directory.")],
+    labelled: Annotated[
+        Path | None, typer.Option(help="Labeled PUBLIC rows, in columns like the private ones. Never private rows.")
+    ] = None,
+    teachers: Annotated[
+        str | None, typer.Option(help="Numbers of teachers, as 50,100 (default: half, once and twice the run's).")
+    ] = None,
+    epsilons: Annotated[str, typer.Option(help="Budgets to try, as 0.5,1,2.")] = "0.5,1,2,4",
+    units: Annotated[
+        int | None, typer.Option(help="Public guess of the number of people (default: data.units_planned).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play a run on labeled public rows, for several numbers of teachers and budgets. Costs no privacy."""
+    from terrine.report.plots import check_plot, rehearsal_plot
+    from terrine.report.tables import print_rehearsal
+    from terrine.runs.config import read_config
+    from terrine.runs.rehearsal import rehearse_run
+
+    if plot is not None:
+        check_plot(plot)
+    config = read_config(source / "config.toml" if source.is_dir() else source)
+    number = config.teachers.number
+    teams = sorted({max(1, number // 2), number, 2 * number}) if teachers is None else _numbers(teachers, "--teachers")
+    with progress_bar("rehearsing", quiet=as_json) as progress:
+        found = rehearse_run(
+            config,
+            labelled=labelled,
+            n_teachers=[int(m) for m in teams],
+            epsilons=_numbers(epsilons, "--epsilons"),
+            units=units,
+            progress=progress,
+        )
+    if plot is not None:
+        rehearsal_plot(found.to_json(), plot)
+    if as_json:
+        print_json(found.to_json())
+        return
+    print_rehearsal(found.to_json())
+    if plot is not None:
+        print(f"Plot: {plot}")
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [-1.0]
+    if min(found) <= 0 or (option == "--teachers" and any(value != int(value) for value in found)):
+        raise InputError(f"{option} must be a list of numbers above 0, such as 50,100; got {text[:60]!r}.")
+    return found
+
+
 def describe(source: Path, *, as_json: bool) -> None:
     """A run's plan and its worst-case cost; nothing is written."""
     from terrine.runs.config import RunConfig, read_settings

@@ -236,6 +236,34 @@ def print_advice(advice: Advice) -> None:
         console.print(f"- {mark}{escape(str(one))}")
 
 
+def print_rehearsal(facts: dict[str, Any]) -> None:
+    """A rehearsal's grid, as `Rehearsal.to_json` gives it."""
+    table = Table(title=f"Rehearsal on {facts['n_labelled']:,} labeled public rows", title_style="bold")
+    for name in ("teachers", "rows each", "agree", "ε", "questions", "answers", "answers right", "student right"):
+        table.add_column(name, justify="right")
+    for one in facts["cells"]:
+        right, student = one["answer_accuracy"], one["student_accuracy"]
+        table.add_row(
+            f"{one['n_teachers']:,}",
+            f"{one['rows_per_teacher']:,}{'*' if one['overlap'] else ''}",
+            f"{one['consensus']:.0%}",
+            f"{one['epsilon']:g}",
+            f"{one['n_queries']:,}",
+            f"{one['n_answered']:,}",
+            "" if right is None else f"{right:.1%}",
+            one["why_not"] if student is None else f"{student:.1%}",
+        )
+    Console().print(table)
+    if facts["without_privacy"] is not None:
+        print(f"The same learner on the true labels, without privacy: {facts['without_privacy']:.1%}.")
+    if any(one["overlap"] for one in facts["cells"]):
+        print("* There are too few labeled rows for disjoint shares of that size: the teachers share rows, and agree")
+        print("  somewhat more than yours will.")
+    if rare := sorted({name for one in facts["cells"] for name in one["never_predicted"]}):
+        print(f"Never predicted by some of these students: {', '.join(rare[:10])}{', …' if len(rare) > 10 else ''}.")
+    print(f"At δ = {facts['delta']:g}, with simulated noise, on public rows only: a rehearsal costs no privacy.")
+
+
 def print_demo(facts: dict[str, Any]) -> None:
     """The result of the demonstration."""
     shown, student, baseline = facts["guarantee"], facts["student"], facts["baseline"]

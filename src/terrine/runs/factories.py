@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
-from terrine.runs.config import PrivacyConfig, PublicDataConfig, RunConfig, Settings, StudentConfig, TeachersConfig
+from terrine.runs.config import (
+    DataConfig,
+    PrivacyConfig,
+    PublicDataConfig,
+    RunConfig,
+    Settings,
+    StudentConfig,
+    TeachersConfig,
+)
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
 from terrine.teachers.workers import Teacher
 
@@ -68,6 +77,23 @@ def task_of(config: RunConfig) -> Task:
         return Task(private, public, classes)
     test = read_private(data.test, classes=classes, label=data.label, **common)
     return Task(private, public, classes, None, test.X, test.y)
+
+
+def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDArray[np.int64], tuple[str, ...]]:
+    """Labelled PUBLIC rows, for a rehearsal, and the names of the classes; the private file is not opened."""
+    if data.name is not None:
+        if file is not None:
+            raise InputError("--labelled is for your own files; a built-in data set brings its own public labels.")
+        found = load(data.name, **data.options)
+        if found.public_y is None:
+            raise InputError(f"The data set {data.name} has no labels for its public rows to rehearse with.")
+        return found.public.X, found.public_y, found.classes
+    if file is None:
+        raise InputError("A rehearsal needs labelled public rows: name their file with --labelled.")
+    assert data.classes is not None
+    common: dict[str, Any] = {"columns": data.columns, "categories": data.categories, "image_shape": data.image_shape}
+    rows = read_private(file, classes=tuple(data.classes), label=data.label, **common)
+    return rows.X, rows.y, tuple(data.classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,7 +128,7 @@ def test_a_search_warns_that_every_fit_spends():
     with pytest.warns(SpendingWarning, match="every fit spends its epsilon again"):
         search.fit(X, Y)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", SpendingWarning)
         classifier().fit(X, Y, X_public=PUBLIC)
     with pytest.warns(SpendingWarning):
         clone(classifier()).fit(X, Y, X_public=PUBLIC)
@@ -168,7 +168,9 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),
         ({"n_queries": 301}, "at most 300"),
         ({"method": "dealt"}, "Expected method"),
-        ({"n_teachers": 601}, "min_units"),
+        ({"n_teachers": 601}, "more teachers than units"),
+        ({"delta": 0.5}, "δ = 0.5 is too large for 600 units"),
+        ({"n_queries": 2}, "at most 2 answers for 3 classes"),
         ({"random_state": None}, "random_state"),
     ],
 )

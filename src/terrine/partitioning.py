@@ -109,6 +109,14 @@ def partition(
     return Partition(assignment, n_teachers=n_teachers, method=method, relation=relation, secret=secret)
 
 
+def public_units(data: UnitData, *, method: Literal["hashed", "balanced"]) -> int | None:
+    """How many units there are, where the neighbouring relation of such a partition makes that public; else None."""
+    unit = getattr(data, "unit", None)
+    if unit is None:
+        return len(data.y)  # a row is replaced
+    return None if method == "hashed" else len(np.unique(np.asarray(unit)))
+
+
 class Partition:
     """The teacher of every row. Secret, for it depends on unit ids: it prints public numbers only.
 
@@ -374,7 +382,7 @@ def _open(path: Path) -> NDArray[Any]:
 def _sort_into(folder: Path | None, arrays: dict[str, NDArray[Any]], partition: Partition) -> str:
     """Write each array sorted by teacher; the fingerprint of what was read. Without a folder, only the fingerprint."""
     digest = hashlib.blake2b(digest_size=32)
-    digest.update(f"{partition.n_teachers} {partition.method} {partition.relation}".encode())
+    digest.update(f"{partition.n_teachers} {partition.method} {partition.relation.sentence}".encode())
     digest.update(partition.assignment.data)
     place: NDArray[np.int64] | None = None  # where each row goes
     if folder is not None:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,11 +102,108 @@ def test_a_second_time_costs_and_changes_nothing(settings, tmp_path):
         assert ledger.verify() == []
 
 
-def test_other_settings_are_refused_by_the_key(settings, tmp_path):
-    Run.create(settings, tmp_path / "r")
-    settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 31"))
-    with pytest.raises(InputError, match=r"another privacy\.threshold"):
-        Run.create(settings, tmp_path / "r")
+def corrected(run: Run, settings, old: str, new: str) -> Run:
+    settings.write_text(SETTINGS.replace(old, new))
+    assert settings.read_text() != SETTINGS
+    return Run.create(settings, run.folder)
+
+
+def test_any_setting_may_be_corrected_before_something_is_taught(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.partition()
+    run = corrected(run, settings, "number = 40", "number = 30")
+    assert run.teach().n_teachers == 30
+    assert corrected(run, settings, "number = 40", "number = 30\nworkers = 2\n").teach().n_teachers == 30
+
+
+def test_the_budget_may_be_corrected_until_the_teachers_have_voted(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    key = (run.folder / "partition.key").read_bytes()
+    for words, change in (
+        (r"different teachers\.number, .* teachers have been trained\. Put", ("number = 40", "number = 30")),
+        (r"different seed, .*trained", ("seed = 3", "seed = 4")),
+    ):
+        with pytest.raises(InputError, match=words):
+            corrected(run, settings, *change)
+    run = corrected(run, settings, "threshold = 30", "threshold = 29")
+    assert run.mechanism.threshold == 29
+    assert (run.folder / "partition.key").read_bytes() == key
+    run.vote()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*have voted"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+    run.label()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*asked and charged"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+
+
+def test_a_disk_that_is_too_small_is_refused_first(settings, tmp_path, monkeypatch):
+    run = Run.create(settings, tmp_path / "r")
+    monkeypatch.setattr("terrine.runs.ready.shutil.disk_usage", lambda _: SimpleNamespace(free=5_000_000))
+    with pytest.raises(InputError, match=r"has 5 MB of free disk space, and this run needs about \d+ MB"):
+        run.teach()
+    assert not (run.folder / "partition.npz").exists()
+    monkeypatch.undo()
+    run.teach()
+
+
+@pytest.mark.parametrize(
+    ("student", "words"),
+    [
+        ("options = {C = -1.0}", "The student cannot be used.*'C' parameter"),
+        ("options = {solver = 'none'}", "The student cannot be used.*'solver' parameter"),
+    ],
+)
+def test_a_student_that_cannot_learn_is_refused_before_anything_is_taught_or_spent(settings, tmp_path, student, words):
+    settings.write_text(SETTINGS.replace(STUDENT, STUDENT + student + "\n"))
+    run = Run.create(settings, tmp_path / "r")
+    with pytest.raises(InputError, match=words):
+        run.teach()
+    assert {path.name for path in run.folder.iterdir()} == {"config.toml"}
+    settings.write_text(SETTINGS)
+    whole(Run.create(settings, run.folder))
+
+
+def people(tmp_path, n: int, *, partition: str, extra: str = "") -> Run:
+    """A run on rows of n people, two rows each."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=2 * n)
+    np.savez(tmp_path / f"{n}.npz", X=rng.normal(size=(2 * n, 3)) + 3 * y[:, None], y=y, unit=np.arange(2 * n) // 2)
+    np.save(tmp_path / "public.npy", rng.normal(size=(200, 3)) + 3 * rng.integers(2, size=200)[:, None])
+    where = f'private = "{n}.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]\n{extra}'
+    text = SETTINGS.replace('name = "blobs"', where).replace(
+        "number = 40", f'number = 40\nmin_units = 0\npartition = "{partition}"'
+    )
+    (tmp_path / f"{n}.toml").write_text(text)
+    return Run.create(tmp_path / f"{n}.toml", tmp_path / f"{partition}{n}")
+
+
+def test_advice_never_depends_on_a_number_that_is_private(tmp_path):
+    """39 people and 40 teachers would be refused, if the number could be told."""
+    few, many = (people(tmp_path, n, partition="hashed").advice for n in (39, 4000))
+    assert few == many
+    assert few.units is None
+    few.check()
+    planned = [people(tmp_path, n, partition="hashed", extra="units_planned = 400").advice for n in (41, 4001)]
+    assert planned[0] == planned[1]
+    assert planned[0].units_per_teacher == 10
+
+
+def test_advice_uses_the_number_that_the_relation_makes_public(tmp_path):
+    found = people(tmp_path, 39, partition="balanced", extra="units_planned = 4000").advice
+    assert (found.units.number, found.units.public) == (39, True)
+    with pytest.raises(InputError, match="more teachers than units: 39 units for 40 teachers"):
+        found.check()
+
+
+def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path):
+    text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
+    settings.write_text(text)
+    first = Run.create(settings, tmp_path / "r").config.privacy
+    settings.write_text(text.replace("epsilon = 3.0", "epsilon = 2.0"))
+    run = Run.create(settings, tmp_path / "r")
+    assert run.config.privacy != first
+    assert run.budget().guarantee().epsilon <= 2.0
 
 
 def test_a_folder_of_something_else_is_left_alone(settings, tmp_path):
@@ -149,13 +247,13 @@ def test_a_plan_is_made_once_and_stays(settings, tmp_path):
     plan = (run.folder / "plan.json").read_bytes()
     assert Run.create(settings, tmp_path / "r").config == run.config
     assert (run.folder / "plan.json").read_bytes() == plan
-    assert dry_run(settings)["guarantee"]["epsilon"] == run.budget().guarantee().epsilon
+    assert dry_run(settings).guarantee.epsilon == run.budget().guarantee().epsilon
 
 
 def test_a_dry_run_writes_nothing(settings, tmp_path):
     facts = dry_run(settings)
-    assert facts["queries_at_most"] == 120
-    assert facts["guarantee"]["epsilon"] > 0
+    assert facts.n_queries == facts.to_json()["queries_at_most"] == 120
+    assert facts.guarantee.epsilon > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml"]
 
 
@@ -458,10 +556,10 @@ def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
     assert (run.folder / "answers.npz").read_bytes() == charged
     run.learn()
     settings.write_text(SETTINGS)
-    with pytest.raises(InputError, match=r"another student\.options"):
+    with pytest.raises(InputError, match=r"different student\.options, .*the student has learned"):
         Run.create(settings, tmp_path / "r")
     settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
-    with pytest.raises(InputError, match="another seed"):
+    with pytest.raises(InputError, match=r"different seed, .*asked and charged"):
         Run.create(settings, tmp_path / "r")
 
 

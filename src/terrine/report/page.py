@@ -16,6 +16,7 @@ from typing import Any
 from terrine import _validate
 from terrine._files import write_atomically
 from terrine._optional import require
+from terrine.accounting.advice import ANSWERS_EACH
 from terrine.accounting.curves import round_up
 from terrine.errors import InputError, SecretError
 from terrine.relations import Relation
@@ -163,6 +164,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
     try:
         guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
         view = {
+            "advice": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
@@ -274,7 +276,8 @@ def _balance(by_class: dict[str, int], answered: int) -> dict[str, Any]:
         for name, n in list(by_class.items())[:CLASSES_SHOWN]
     ]
     never = sum(n == 0 for n in by_class.values())
-    return {"columns": _columns(rows), "never": never, "hidden": len(by_class) - len(rows)}
+    few = [name for name, n in by_class.items() if 0 < n < ANSWERS_EACH][:CLASSES_SHOWN]
+    return {"columns": _columns(rows), "never": never, "few": few, "hidden": len(by_class) - len(rows)}
 
 
 def _per_class(accuracy: dict[str, float | None] | None) -> dict[str, Any] | None:

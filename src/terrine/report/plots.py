@@ -13,6 +13,7 @@ from terrine.errors import InputError
 from terrine.release.analysis import Analysis
 
 FORMATS = (".png", ".svg", ".pdf")
+_SERIES = ("#1f5fa8", "#c77c11", "#2e7d4f", "#7a4fa3", "#b0413e", "#4c5a67")
 _COLOURS = {"gaussian": "#9aa5b1", "argmax": "#1f5fa8", "secret": "#c0392b"}
 
 
@@ -73,6 +74,57 @@ def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     write_atomically(path, lambda file: figure.savefig(file, format=path.suffix[1:].lower(), dpi=150), mode=0o600)
+
+
+def rehearsal_plot(facts: dict[str, Any], path: Path) -> None:
+    """The student's accuracy by epsilon, a line for each number of teachers, as `Rehearsal.to_json` gives them."""
+    check_plot(path)
+    figure = _figure()
+    axes = figure.subplots()
+    teams = sorted({one["n_teachers"] for one in facts["cells"]})
+    for place, m in enumerate(teams):
+        mine = [one for one in facts["cells"] if one["n_teachers"] == m and one["student_accuracy"] is not None]
+        mine.sort(key=lambda one: one["epsilon"])
+        right = np.array([one["student_accuracy"] for one in mine])
+        axes.errorbar(
+            np.array([one["epsilon"] for one in mine]) * 1.03 ** (place - (len(teams) - 1) / 2),  # side by side
+            right,
+            yerr=1.96 * np.sqrt(right * (1 - right) / facts["n_test"]),
+            color=_SERIES[place % len(_SERIES)],
+            marker="os^Dv<>"[place % 7],
+            capsize=3,
+            label=f"{m:,} teachers"
+            if not mine
+            else f"{m:,} teachers of {mine[0]['rows_per_teacher']:,} rows, {mine[0]['consensus']:.0%} agree",
+        )
+    if facts["without_privacy"] is not None:
+        axes.axhline(
+            facts["without_privacy"],
+            color=_COLOURS["gaussian"],
+            ls="--",
+            label="same learner on the true labels, without privacy",
+        )
+    axes.set_xscale("log")
+    epsilons = sorted({one["epsilon"] for one in facts["cells"]})
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set(
+        xlabel=f"ε at δ = {facts['delta']:g} (lower is more private)",
+        ylabel=f"student right on {facts['n_test']:,} rows (bars: 95%)",
+        title=f"Rehearsal on {facts['n_labelled']:,} labeled public rows (simulated noise)",
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150))
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a plot that could not be written, before hours are spent on what it shows."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"A plot file must end in {', '.join(FORMATS)}, got {path.name}.")
+    _figure()
 
 
 def _figure() -> Any:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from terrine.accounting.advice import Advice
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.budgets import Spending
@@ -228,23 +229,41 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
     print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 
-def print_dry_run(facts: dict[str, Any]) -> None:
-    """What a run would do, and its worst-case cost."""
-    table = Table(title="What this run would do", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    mechanism = dict(facts["mechanism"])
-    kind = mechanism.pop("kind")
-    table.add_row("teachers", f"{facts['teachers']:,}", f"{facts['teacher']}, on {escape(facts['data'])}")
-    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    table.add_row("questions, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
-    table.add_row("answers, at most", f"{facts['answers_at_most']:,}", f"in {facts['classes']} classes")
-    table.add_row("student", facts["student"], "")
-    guarantee = facts["guarantee"]
-    epsilon = f"[bold]{round_up(guarantee['epsilon'])}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={guarantee['delta']:g}, worst case: whatever the votes are")
+def print_advice(advice: Advice) -> None:
+    """Whether a plan will work, in words."""
+    console = Console()
+    console.print("[bold]Will it work?[/bold]")
+    for one in advice.findings:
+        mark = {"refuse": "[red]No.[/red] ", "warn": "[yellow]Warning.[/yellow] ", "info": ""}[one.severity]
+        console.print(f"- {mark}{escape(str(one))}")
+
+
+def print_rehearsal(facts: dict[str, Any]) -> None:
+    """A rehearsal's grid, as `Rehearsal.to_json` gives it."""
+    table = Table(title=f"Rehearsal on {facts['n_labelled']:,} labeled public rows", title_style="bold")
+    for name in ("teachers", "rows each", "agree", "ε", "questions", "answers", "answers right", "student right"):
+        table.add_column(name, justify="right")
+    for one in facts["cells"]:
+        right, student = one["answer_accuracy"], one["student_accuracy"]
+        table.add_row(
+            f"{one['n_teachers']:,}",
+            f"{one['rows_per_teacher']:,}{'*' if one['overlap'] else ''}",
+            f"{one['consensus']:.0%}",
+            f"{one['epsilon']:g}",
+            f"{one['n_queries']:,}",
+            f"{one['n_answered']:,}",
+            "" if right is None else f"{right:.1%}",
+            one["why_not"] if student is None else f"{student:.1%}",
+        )
     Console().print(table)
+    if facts["without_privacy"] is not None:
+        print(f"The same learner on the true labels, without privacy: {facts['without_privacy']:.1%}.")
+    if any(one["overlap"] for one in facts["cells"]):
+        print("* There are too few labeled rows for disjoint shares of that size: the teachers share rows, and agree")
+        print("  somewhat more than yours will.")
+    if rare := sorted({name for one in facts["cells"] for name in one["never_predicted"]}):
+        print(f"Never predicted by some of these students: {', '.join(rare[:10])}{', …' if len(rare) > 10 else ''}.")
+    print(f"At δ = {facts['delta']:g}, with simulated noise, on public rows only: a rehearsal costs no privacy.")
 
 
 def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from terrine.accounting.planning import least_noise, plan
 from terrine.budgets import CountBudget
@@ -48,6 +52,22 @@ def task_of(data: DataConfig) -> Task:
     common = _reading(data)
     private = read_private(data.private, classes=classes, label=data.label, unit=data.unit, **common)
     return _own_task(data, private=private, classes=classes, ignore=(data.label, data.unit))
+
+
+def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDArray[np.int64], tuple[str, ...]]:
+    """Labelled PUBLIC rows, for a rehearsal, and the names of the classes; the private file is not opened."""
+    if data.name is not None:
+        if file is not None:
+            raise InputError("--labelled is for your own files; a built-in data set brings its own public labels.")
+        found = load(data.name, **data.options)
+        if found.public_y is None:
+            raise InputError(f"The data set {data.name} has no labels for its public rows to rehearse with.")
+        return found.public.X, found.public_y, found.classes
+    if file is None:
+        raise InputError("A rehearsal needs labelled public rows: name their file with --labelled.")
+    assert data.classes is not None
+    rows = read_private(file, classes=tuple(data.classes), label=data.label, **_reading(data))
+    return rows.X, rows.y, tuple(data.classes)
 
 
 def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...]) -> Task:
@@ -156,26 +176,27 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edg
     """A student's settings; one on features asks for them."""
     from terrine import students
 
+    balanced: dict[str, Any] = {"balanced": True} if settings.balanced else {}
     try:
         match settings.kind:
             case "vat":
                 made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
-                return made(**settings.options)
+                return made(**settings.options, **balanced)
             case "gan":
-                return students.GANStudent(**settings.options)
+                return students.GANStudent(**settings.options, **balanced)
             case "match":
-                return students.MatchStudent(**settings.options)
+                return students.MatchStudent(**settings.options, **balanced)
             case "features":
                 assert features is not None
                 name = settings.estimator
                 estimator = None if name is None else estimator_of(name, settings.options)
                 return students.FeatureStudent(
-                    features=features(), estimator=estimator, self_training=settings.self_training
+                    features=features(), estimator=estimator, self_training=settings.self_training, **balanced
                 )
             case _:
                 name = settings.estimator or _ESTIMATORS["forest"]
                 estimator = estimator_of(name, settings.options)
-                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training)
+                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training, **balanced)
     except TypeError as error:
         raise InputError(f"Expected other student.options, got: {error}.") from None
 

@@ -76,6 +76,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
             "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
+        "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
         "mechanism": mechanism_to_json(answers.mechanism),
         "queries_at_most": shown.queries_at_most,
         "answers_at_most": shown.answers_at_most,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
+from terrine.accounting.advice import Advice
 from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError
@@ -38,6 +39,7 @@ from terrine.runs.factories import (
     task_of,
     teacher_of,
 )
+from terrine.runs.ready import advice_of, check_disk
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
@@ -97,6 +99,7 @@ class Run(Learning):
         if not (self.folder / "config.toml").is_file():
             raise InputError(f"Expected a run directory, got {self.folder}, which has no config.toml.")
         self.given = read_config(self.folder / "config.toml")
+        self._checked = False
 
     @classmethod
     def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
@@ -146,8 +149,7 @@ class Run(Learning):
 
         A teacher that cannot learn from public rows with made-up labels is refused before a private row is dealt.
         """
-        if not (self.folder / "partition.npz").is_file():
-            self._preflight().check()
+        self.check()
         shares = self.partition()
         if self.config.teachers.keep:
             fit_teachers(
@@ -165,6 +167,24 @@ class Run(Learning):
             X = self.task.public.X
             write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
         return shares
+
+    @cached_property
+    def advice(self) -> Advice:
+        """Whether the plan will work: from public numbers only, so that it may be shown."""
+        return advice_of(self.given, budget_of(self.config.privacy), self.task)
+
+    def check(self) -> None:
+        """Refuse what would fail, or be of no use, after something is taught or spent; where it is spent, go on."""
+        if self._checked or (self.folder / "ledger.json").exists():
+            return
+        self.advice.check()
+        taught = (self.folder / "partition.npz").is_file()
+        each = 0 if taught else self._preflight().check()
+        budget = budget_of(self.config.privacy)
+        teachers_bytes = each * self.config.teachers.number
+        check_disk(self.folder, budget, n_classes=len(self.task.classes), teachers_bytes=teachers_bytes)
+        self.try_student(n_answers=budget.n_answers or budget.n_queries)
+        self._checked = True
 
     def partition(self) -> Partition:
         """Which teacher sees which rows: dealt once, and refused where the rows or their units have changed since."""
@@ -342,6 +362,7 @@ class Run(Learning):
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
         check_student(self.config.student)
+        self.check()
         rows = self.asked()
         X = self.task.public.X[rows]
         budget = self.budget()

@@ -105,6 +105,7 @@ def described(took: np.ndarray) -> dict[str, Any]:
 def teach(estimator: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
     """An ensemble whose teacher k has the k-th run of rows."""
     from terrine import PrivateData
+    from terrine.relations import Relation
     from terrine.teachers import SklearnTeacher, fit_teachers
 
     partitioning = either("terrine.partitioning", "terrine.partition")
@@ -112,7 +113,7 @@ def teach(estimator: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
         np.repeat(np.arange(N_TEACHERS), len(rows) // N_TEACHERS),
         n_teachers=N_TEACHERS,
         method="balanced",
-        relation=partitioning.ROW_REPLACED,
+        relation=Relation.ROW_REPLACED,
     )
     teacher = SklearnTeacher(estimator=estimator, chunk=N_TEACHERS)
     return fit_teachers(PrivateData(rows.astype(np.float32), labels), shares, teacher, classes=CLASSES, seed=0)

@@ -12,10 +12,11 @@ import pytest
 
 from terrine import tally
 from terrine.errors import SecretError, VotesError
+from terrine.relations import Relation
 from terrine.votes import Ballots
 
 ROWS = "ab" * 32
-PERSON = "one unit is added, removed or changed"
+PERSON = Relation.UNIT_ANY
 
 
 def ballots(n: int, *, first: int, n_queries: int = 30, seed: int = 0, **other):

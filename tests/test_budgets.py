@@ -30,7 +30,7 @@ from terrine.budgets import (
 )
 from terrine.errors import BudgetError, InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
-from terrine.partitioning import UNIT_ANY
+from terrine.relations import Relation
 
 PAPER = ConfidentGNMax(threshold=200, sigma_check=150, sigma_vote=40)
 INTERACTIVE = InteractiveGNMax(threshold=100, sigma_check=150, sigma_vote=40, student_confidence=0.9)
@@ -45,14 +45,14 @@ def tight(rdp, orders, delta):
 
 @pytest.mark.parametrize("mechanism", [PAPER, INTERACTIVE])
 def test_a_count_budget_is_checks_plus_answers_at_the_best_order(mechanism):
-    budget = CountBudget(mechanism, n_queries=640, n_answers=283, delta=1e-5, relation=UNIT_ANY)
+    budget = CountBudget(mechanism, n_queries=640, n_answers=283, delta=1e-5, relation=Relation.UNIT_ANY)
     check = worst_case_cost(mechanism, n_queries=1, n_answered=0).epsilons
     vote = worst_case_cost(GNMax(sigma=40), n_queries=1).epsilons
     by_order = tight(640 * check + 283 * vote, ORDERS, 1e-5)
     found = budget.guarantee()
     assert found.epsilon == pytest.approx(by_order.min(), rel=1e-9)
     assert found.order == ORDERS[by_order.argmin()]
-    assert (found.delta, found.relation) == (1e-5, UNIT_ANY)
+    assert (found.delta, found.relation) == (1e-5, Relation.UNIT_ANY)
     assert "for at most 640 queries and 283 answers fixed beforehand" in found.basis
     assert round(found.epsilon, 3) == 2.142  # theory: MNIST's 640 and 283, tight conversion
 
@@ -204,7 +204,7 @@ def test_json_there_and_back_is_the_same(mechanism, n_queries, delta, order):
     assert mechanism_from_json(json.loads(canonical(mechanism_to_json(mechanism)))) == mechanism
     for budget in (
         CountBudget(mechanism, n_queries=n_queries, delta=delta),
-        FilterBudget(epsilon=100.0, delta=delta, order=order, relation=UNIT_ANY),
+        FilterBudget(epsilon=100.0, delta=delta, order=order, relation=Relation.UNIT_ANY),
     ):
         again = budget_from_json(json.loads(canonical(budget.to_json())))
         assert again == budget

@@ -23,7 +23,7 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax
 from terrine.noise import SeededNoise
-from terrine.partitioning import ROW_REPLACED
+from terrine.relations import Relation
 from terrine.votes import Votes
 
 CHECKED = ConfidentGNMax(threshold=15, sigma_check=8, sigma_vote=4)
@@ -62,7 +62,7 @@ def test_it_learns_and_says_what_it_guarantees():
     assert np.allclose(found.predict_proba(TEST).sum(axis=1), 1)
     assert found.guarantee_.epsilon > 0
     assert found.guarantee_.delta == 1e-5
-    assert "replaced" in found.guarantee_.relation
+    assert found.guarantee_.relation == "row_replaced"
     assert found.answers_.secure
     assert len(found.answers_) == 150
     assert found.answers_.n_answered <= 120
@@ -70,7 +70,7 @@ def test_it_learns_and_says_what_it_guarantees():
 
 def test_units_change_the_neighbours():
     found = classifier(method="hashed", min_units=0).fit(X, Y, X_public=PUBLIC, unit=np.arange(600) // 3)
-    assert "unit is added, removed or changed" in found.guarantee_.relation
+    assert found.guarantee_.relation == "unit_any"
 
 
 def test_an_epsilon_is_planned_for():
@@ -128,7 +128,7 @@ def test_a_search_warns_that_every_fit_spends():
     with pytest.warns(SpendingWarning, match="every fit spends its epsilon again"):
         search.fit(X, Y)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", SpendingWarning)
         classifier().fit(X, Y, X_public=PUBLIC)
     with pytest.warns(SpendingWarning):
         clone(classifier()).fit(X, Y, X_public=PUBLIC)
@@ -145,7 +145,7 @@ def test_fits_with_one_ledger_share_one_budget(tmp_path):
 
 
 def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
-    budget = CountBudget(CHECKED, n_queries=150, delta=1e-5, relation=ROW_REPLACED)
+    budget = CountBudget(CHECKED, n_queries=150, delta=1e-5, relation=Relation.ROW_REPLACED)
     voters = KeptVotes(np.zeros((1, 4)), Votes([[15, 0, 0]], n_teachers=15))
     with Ledger(tmp_path / "budget.sqlite", budget=budget) as ledger:
         Labeller(voters, CHECKED, ledger, rng=SeededNoise(0)).label(np.zeros((1, 4)), request_id="an experiment")
@@ -168,7 +168,9 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),
         ({"n_queries": 301}, "at most 300"),
         ({"method": "dealt"}, "Expected method"),
-        ({"n_teachers": 601}, "min_units"),
+        ({"n_teachers": 601}, "more teachers than units"),
+        ({"delta": 0.5}, "δ = 0.5 is too large for 600 units"),
+        ({"n_queries": 2}, "at most 2 answers for 3 classes"),
         ({"random_state": None}, "random_state"),
     ],
 )

@@ -154,7 +154,7 @@ def test_ones_own_data_run_whole(name, copied):
     facts, epsilon = json.loads(done.stdout), read_settings(path).privacy.epsilon
     assert facts["guarantee"]["publishable"]
     assert 0.9 * epsilon < facts["guarantee"]["epsilon"] <= epsilon
-    assert facts["guarantee"]["relation"] == "one unit is added, removed or changed"
+    assert facts["guarantee"]["relation"] == "unit_any"
     run = path.with_suffix("")
     assert (run / "report.html").is_file()
     assert (run / "student" / "model_card.md").is_file()

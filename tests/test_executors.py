@@ -188,7 +188,7 @@ def test_a_worker_killed_in_the_middle_of_its_answer(tmp_path):
     results = Processes(n_workers=1).map(die_while_answering, range(3), shared=str(tmp_path))
     assert next(results) == 0
     marker = tmp_path / "died"
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not marker.exists():
         assert time.monotonic() < end  # a worker works while nobody asks for the next result
         time.sleep(0.05)
@@ -295,7 +295,7 @@ def program(tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, str(script)], start_new_session=True, **pipes)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while len(list(started.iterdir())) < 2 and time.monotonic() < end and process.poll() is None:
             time.sleep(0.05)
         yield process, [int(path.name.removeprefix("pid")) for path in started.iterdir()]
@@ -310,17 +310,17 @@ def test_ctrl_c_stops_the_workers_promptly_and_quietly(program):
     assert sorted(workers) == sorted(children(process.pid))
     start = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
-    out, err = process.communicate(timeout=20)
-    assert time.monotonic() - start < 10
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - start < 30  # they sleep for 60 s
     assert (process.returncode, out, err) == (130, "interrupted\n", "")
-    assert gone(workers, within=1)
+    assert gone(workers, within=30)
 
 
 def test_workers_do_not_outlive_a_killed_program(program):
     process, workers = program
     assert len(workers) == 2
     process.kill()
-    assert gone(workers, within=10)
+    assert gone(workers, within=30)
 
 
 def test_bad_settings_are_refused():

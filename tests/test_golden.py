@@ -39,10 +39,11 @@ def test_a_finished_run_is_read_and_not_run_again(golden):
     answers = run.label()
     np.testing.assert_array_equal(answers.labels, labels)
     shown = run.guarantee()
-    for name in ("epsilon", "delta", "order", "relation", "answered", "withheld", "unasked", "n_teachers"):
-        assert shown[name] == before[name], name
+    for name in ("epsilon", "delta", "order", "answered", "withheld", "unasked", "n_teachers"):
+        assert getattr(shown, name) == before[name], name
+    assert shown.relation.sentence == before["relation"]
     with run.ledger() as ledger:
-        assert (ledger.summary()["queries"], ledger.summary()["answers"]) == (34, 30)
+        assert (ledger.summary().queries, ledger.summary().answers) == (34, 30)
         assert ledger.verify() == []
     assert run.learn()["accuracy"] == 1.0
     assert run.teach().n_teachers == 8  # no teacher is trained again
@@ -61,7 +62,7 @@ def test_a_killed_run_finds_the_answers_it_had_and_goes_on(golden):
     with run.ledger() as ledger:
         had = ledger.summary()
         known = {entry.seq: entry.digest for entry in ledger.entries()}
-    assert (had["queries"], had["answers"], had["unsettled"]) == (16, 14, 4)
+    assert (had.queries, had.answers, had.unsettled) == (16, 14, 4)
     answers = run.label()
     with run.ledger() as ledger:
         now = ledger.summary()
@@ -69,8 +70,8 @@ def test_a_killed_run_finds_the_answers_it_had_and_goes_on(golden):
         assert ledger.verify() == []
     assert known.items() <= digests.items()
     # the 12 that were answered are not asked again; the 4 that the kill left are, and are charged twice
-    assert now["queries"] - had["queries"] == int((answers.outcomes != 3).sum()) - 12
-    assert now["answers"] <= 30
+    assert now.queries - had.queries == int((answers.outcomes != 3).sum()) - 12
+    assert now.answers <= 30
 
 
 def test_a_ledger_keeps_its_budget_entries_and_keys(golden):

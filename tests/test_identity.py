@@ -78,7 +78,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def asked(ledger: Ledger) -> int:
-    return int(ledger.summary()["queries"])
+    return int(ledger.summary().queries)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -296,7 +296,7 @@ def test_seeded_noise_anywhere_in_the_ledger_voids_a_runs_guarantee(tmp_path: Pa
     with run.ledger() as ledger:
         Labeller(voters, run.mechanism, ledger, rng=SeededNoise(0)).label(one, request_id="an experiment")
     assert not run.label().secure
-    assert run.guarantee()["publishable"] is False
+    assert run.guarantee().secure_noise is False
     run.learn()
     assert "NOT PRIVATE" in (run.folder / "student" / "model_card.md").read_text()
 

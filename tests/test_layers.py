@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive", "relations"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
@@ -30,6 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "_models": {"errors", "_optional"},
     "_toml": set(),
     "sensitive": {"errors"},
+    "relations": {"errors"},
     "noise": GROUND,
     "votes": GROUND,
     "mechanisms": GROUND | {"votes", "noise"},
@@ -45,14 +46,14 @@ ARROWS: dict[str, set[str]] = {
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
     "students": GROUND | {"_models", "datasets", "executors", "features", "mechanisms"},
-    "report": GROUND | {"mechanisms", "accounting", "release"},
-    "analysis": ANSWERS | {"accounting", "release", "report"},
+    "published": GROUND | {"mechanisms", "accounting", "budgets"},
+    "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
     "estimator": CHARGED | {"students"},
     "service": CHARGED,
-    "runs": CHARGED | {"students", "report", "service"},
-    "cli": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service", "__init__"},
+    "runs": CHARGED | {"students", "published", "report", "service"},
+    "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "analysis", "estimator", "runs", "service"},
+    "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
 }
 LINES = 500
 
@@ -170,13 +171,13 @@ def test_the_checker_can_fail(tmp_path, file, source, problem):
 
 
 def test_importing_terrine_is_light_and_fast():
-    """It loads none of the heavy packages and adds under half a second to importing scipy.special: best of three."""
+    """It loads none of the heavy packages and adds half a second of work at most to scipy.special: best of three."""
     program = """
         import json, sys, time
         import scipy.special
-        start = time.perf_counter()
+        start = time.process_time()
         import terrine
-        print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))
+        print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
     """
     seconds = []
     for _ in range(3):

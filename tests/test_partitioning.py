@@ -22,15 +22,13 @@ from terrine import partitioning as module
 from terrine.datasets.data import PrivateData
 from terrine.errors import InputError, SecretError
 from terrine.partitioning import (
-    ROW_REPLACED,
-    UNIT_ANY,
-    UNIT_REPLACED,
     Partition,
     Shares,
     new_key,
     partition,
     write_shares,
 )
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 KEY = bytes(range(32))
@@ -138,7 +136,7 @@ def test_a_units_rows_all_go_to_one_teacher(ids, method):
 def test_balanced_isolation_a_replaced_row_stays_in_its_share_and_sizes_are_even():
     rows = partition(data(n_rows=103), n_teachers=10, method="balanced", key=KEY)
     assert sorted(rows.sizes.reveal()) == [10] * 7 + [11] * 3
-    assert rows.relation == ROW_REPLACED
+    assert rows.relation == Relation.ROW_REPLACED
     units = partition(data(np.repeat(np.arange(53), 3)), n_teachers=10, method="balanced", key=KEY)
     assert sorted(units.sizes.reveal()) == [15] * 7 + [18] * 3
 
@@ -162,13 +160,13 @@ def test_hashed_shares_are_as_even_as_chance(unit):
 
 def test_each_says_its_relation():
     ids = np.arange(40)
-    assert partition(data(ids), n_teachers=2, key=KEY).relation == UNIT_ANY
-    assert partition(data(n_rows=40), n_teachers=2, key=KEY).relation == ROW_REPLACED
-    assert partition(data(ids), n_teachers=2, method="balanced", key=KEY).relation == UNIT_REPLACED
-    assert "number of rows is public" in ROW_REPLACED
-    assert "number of units is public" in UNIT_REPLACED
+    assert partition(data(ids), n_teachers=2, key=KEY).relation == Relation.UNIT_ANY
+    assert partition(data(n_rows=40), n_teachers=2, key=KEY).relation == Relation.ROW_REPLACED
+    assert partition(data(ids), n_teachers=2, method="balanced", key=KEY).relation == Relation.UNIT_REPLACED
+    assert "number of rows is public" in Relation.ROW_REPLACED.sentence
+    assert "number of units is public" in Relation.UNIT_REPLACED.sentence
     with pytest.raises(InputError, match="relation that balanced shares have"):
-        Partition([0, 1], n_teachers=2, method="balanced", relation=UNIT_ANY)
+        Partition([0, 1], n_teachers=2, method="balanced", relation=Relation.UNIT_ANY)
 
 
 def test_rows_are_sorted_and_cover_everything():
@@ -201,7 +199,8 @@ def test_too_small_a_share_is_refused_without_saying_how_small():
 
 def test_secrets_stay_secret():
     shares = partition(data(np.arange(977)), n_teachers=5, key=KEY)
-    assert repr(shares) == f"<Partition: 5 teachers, hashed; neighbours: {UNIT_ANY}; shares are secret>"
+    said = f"5 teachers, hashed; neighbours: {Relation.UNIT_ANY.sentence}"
+    assert repr(shares) == f"<Partition: {said}; shares are secret>"
     assert isinstance(shares.sizes, Sensitive)
     assert KEY not in b"".join(repr(value).encode() for value in vars(shares).values())
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -250,7 +249,7 @@ def test_bad_arguments_are_refused():
             partition(data(np.arange(9)), **({"n_teachers": 2, "key": KEY} | settings))
     for assignment in ([0, 2], [-1, 0], [[0, 1]], [0.0, 1.0]):
         with pytest.raises(InputError, match="Expected"):
-            Partition(assignment, n_teachers=2, method="hashed", relation=UNIT_ANY)
+            Partition(assignment, n_teachers=2, method="hashed", relation=Relation.UNIT_ANY)
 
 
 def test_save_and_load(tmp_path):
@@ -308,7 +307,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_line(tmp_path):
 def test_a_unit_in_two_shares_is_found():
     """Two owners join their data; one person is with both."""
     first, second = np.array([1, 1, 2]), np.array([3, 2, 3])
-    joined = Partition([0, 0, 1, 2, 3, 2], n_teachers=4, method="hashed", relation=UNIT_ANY)
+    joined = Partition([0, 0, 1, 2, 3, 2], n_teachers=4, method="hashed", relation=Relation.UNIT_ANY)
     with pytest.raises(InputError, match="got a unit in two shares; partition again") as caught:
         joined.check(np.concatenate([first, second]))
     assert "2" not in str(caught.value)

@@ -40,7 +40,6 @@ ALLOWED = {
     "src/terrine/_validate.py": 1,
     "src/terrine/accounting/costs.py": 2,
     "src/terrine/accounting/theorems.py": 1,
-    "src/terrine/analysis.py": 1,
     "src/terrine/budgets.py": 13,
     "src/terrine/cli/analyses.py": 5,
     "src/terrine/cli/serving.py": 2,

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+JsonObject = dict[str, Any]  # what a frozen dataclass's to_json gives
+T = TypeVar("T")
 
 
 def number(name: str, value: Any) -> float:
@@ -77,3 +85,25 @@ def other_schema(arrays: Mapping[str, NDArray[Any]], schema: str) -> str:
     if found.ndim or found.dtype.kind != "U":
         return "another"
     return "" if str(found) == schema else repr(str(found)[:40])
+
+
+def from_json(kind: type[T], value: object) -> T:
+    """A frozen dataclass from JSON values, each of its field's type; fields that it does not know are left out."""
+    from pydantic import ValidationError
+
+    try:
+        adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # every class is hashable
+        return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, why = ".".join(map(str, first["loc"])), first["msg"].lower()
+    except (TypeError, ValueError):
+        where, why = "", "values that JSON can hold are expected"
+    raise InputError(f"{kind.__name__}: {where + ': ' if where else ''}{why}.")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

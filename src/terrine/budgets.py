@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.accounting.costs import unit_costs
-from terrine.accounting.curves import ONE_TEACHER, ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
+from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.relations import Relation
 from terrine.release.tested import publishable_guarantee
 
 SCHEMA = "terrine.budget/1"
@@ -112,7 +113,7 @@ class CountBudget:
     n_queries: int
     n_answers: int | None = None  # never None once made
     delta: float
-    relation: str = ONE_TEACHER
+    relation: Relation = Relation.ONE_TEACHER
 
     def __post_init__(self) -> None:
         mechanism_to_json(self.mechanism)
@@ -128,7 +129,7 @@ class CountBudget:
         object.__setattr__(self, "n_queries", queries)
         object.__setattr__(self, "n_answers", answers)
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
-        object.__setattr__(self, "relation", _relation(self.relation))
+        object.__setattr__(self, "relation", Relation(self.relation))
 
     @property
     def limit(self) -> Spending:
@@ -174,7 +175,7 @@ class CountBudget:
             "n_queries": self.n_queries,
             "n_answers": self.n_answers,
             "delta": self.delta,
-            "relation": self.relation,
+            "relation": self.relation.sentence,  # not its code: ledgers hash this text
         }
 
 
@@ -191,7 +192,7 @@ class FilterBudget:
     epsilon: float
     delta: float
     order: float
-    relation: str = ONE_TEACHER
+    relation: Relation = Relation.ONE_TEACHER
 
     def __post_init__(self) -> None:
         epsilon = _validate.positive("epsilon", self.epsilon)
@@ -200,7 +201,7 @@ class FilterBudget:
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "order", float(_validate.orders(_validate.number("order", self.order))[0]))
-        object.__setattr__(self, "relation", _relation(self.relation))
+        object.__setattr__(self, "relation", Relation(self.relation))
         if self.limit.charge <= 0:
             needed = delta_cost(order=self.order, delta=self.delta)
             raise InputError(
@@ -260,7 +261,7 @@ class FilterBudget:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "order": self.order,
-            "relation": self.relation,
+            "relation": self.relation.sentence,  # not its code: ledgers hash this text
         }
 
 
@@ -296,12 +297,6 @@ def has_check(mechanism: Mechanism) -> bool:
 
 def _shown(value: Any) -> str:
     return canonical(value) if isinstance(value, Mapping) else repr(value)
-
-
-def _relation(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise InputError(f"Expected relation to say what neighbours differ in, got {type(value).__name__}.")
-    return value
 
 
 @lru_cache(maxsize=64)

@@ -90,3 +90,7 @@ class DeltaWarning(TerrineWarning):
 
 class SpendingWarning(TerrineWarning):
     """Budget is about to be spent again, perhaps without meaning to."""
+
+
+class AdviceWarning(TerrineWarning):
+    """A plan, or what came of it, will probably serve the student or the people in the data badly."""

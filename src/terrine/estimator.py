@@ -6,7 +6,6 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,19 +21,21 @@ from sklearn.utils.validation import (
 )
 
 from terrine import _validate
+from terrine.accounting.advice import Units, advise
 from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
 from terrine.budgets import CountBudget, has_check
 from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import InputError, SpendingWarning
+from terrine.errors import AdviceWarning, InputError, SpendingWarning
 from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
+from terrine.ledger import Ledger, ledger_place
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism
-from terrine.partitioning import new_key, partition
-from terrine.students import SupervisedStudent, fit_student
+from terrine.partitioning import new_key, partition, public_units
+from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
 from terrine.teachers import SklearnTeacher, poll_teachers
+from terrine.votes import Votes
 
 # What scikit-learn says of rows without quoting them, in the first line
 _QUOTES_NOTHING = ("Expected 2D array", "Complex data not supported", "Found array with", "Input X contains")
@@ -56,8 +57,11 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_answers: at most so many are answered (default: all that pass the check).
         method: "hashed" or "balanced" shares.
         min_units: fewer people than this in a share are refused.
-        ledger: a file that keeps the budget: all fits with it share one budget. None: every fit has a budget, and a
-            guarantee, of its own.
+        planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
+            neighbouring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
+        accept_large_delta: go on where delta is not below one over the number of units.
+        ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
+            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
         executor: Serial() unless given; Processes(), Ray().
         random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
             seeded.
@@ -90,6 +94,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         consensus: float = 0.8,
         method: Literal["hashed", "balanced"] = "hashed",
         min_units: int = 1,
+        planned_units: int | None = None,
+        accept_large_delta: bool = False,
         ledger: str | Path | None = None,
         executor: Executor | None = None,
         random_state: int = 0,
@@ -106,6 +112,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.consensus = consensus
         self.method = method
         self.min_units = min_units
+        self.planned_units = planned_units
+        self.accept_large_delta = accept_large_delta
         self.ledger = ledger
         self.executor = executor
         self.random_state = random_state
@@ -149,6 +157,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise InputError("Expected one label for each row of X, got a different number of labels.")
         data = PrivateData(rows, labels, unit=unit)
         mechanism, n_queries, n_answers = self._planned(len(names), len(public))
+        self._advise(mechanism, n_queries, n_answers, data=data, n_classes=len(names), n_public=len(public))
+        try_student(self._student(), public, classes=names, n_answers=n_answers or n_queries, keep=False)
         shares = partition(
             data, n_teachers=self.n_teachers, method=self.method, key=new_key(), min_units=self.min_units
         )
@@ -157,18 +167,19 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         )
         asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
         with (
-            self._ledger_folder() as folder,
-            Ledger(self.ledger or Path(folder) / "ledger.sqlite", budget=budget) as ledger,
+            tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
+            Ledger(ledger_place(self.ledger, folder), budget=budget) as ledger,
         ):
             votes = poll_teachers(
                 data, shares, self._teacher(), public[asked], classes=names, seed=seed, executor=self.executor
             )
             labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
             answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
-            secure = answers.secure and ledger.summary()["secure"]
+            secure = answers.secure and ledger.summary().secure
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)
+        never_predicted(self.student_, public)
         self.answers_: Answers = answers
         self._guarantee = budget.guarantee() if secure else None
         return self
@@ -213,11 +224,45 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             return self.mechanism, most, self.n_answers if has_check(self.mechanism) else None
         if self.n_answers is not None:
             raise InputError("Expected n_answers with mechanism only: a plan chooses it.")
-        standin = synthetic_votes(
-            n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus
+        found = plan(
+            standin=self._standin(n_classes), epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most
         )
-        found = plan(standin=standin, epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most)
         return found.mechanism, found.n_queries, found.n_answers
+
+    def _standin(self, n_classes: int) -> Votes:
+        """Public votes of the consensus that is assumed."""
+        return synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus)
+
+    def _advise(
+        self,
+        mechanism: Mechanism,
+        n_queries: int,
+        n_answers: int | None,
+        *,
+        data: PrivateData,
+        n_classes: int,
+        n_public: int,
+    ) -> None:
+        """Refuse what cannot work and warn of what hardly will, from public numbers only."""
+        known = public_units(data, method=self.method)
+        number = known if known is not None else self.planned_units
+        assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
+        found = advise(
+            mechanism=mechanism,
+            n_queries=n_queries,
+            n_answers=n_answers or n_queries,
+            delta=_validate.between("delta", self.delta, 0.0, 1.0),
+            n_teachers=self.n_teachers,
+            n_classes=n_classes,
+            n_public=n_public,
+            units=None if number is None else Units(number=number, public=known is not None),
+            standin=None if assumed is None else self._standin(n_classes),
+            consensus=assumed,
+            accept_large_delta=self.accept_large_delta,
+        )
+        found.check()
+        for one in found.warnings:
+            warnings.warn(str(one), AdviceWarning, stacklevel=3)
 
     def _teacher(self) -> Any:
         from sklearn.ensemble import RandomForestClassifier
@@ -230,9 +275,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
         student = RandomForestClassifier() if self.student is None else self.student
         return SupervisedStudent(estimator=student) if isinstance(student, BaseEstimator) else student
-
-    def _ledger_folder(self) -> AbstractContextManager[str]:
-        return tempfile.TemporaryDirectory(prefix="terrine-") if self.ledger is None else nullcontext("")
 
 
 def _rows(name: str, X: ArrayLike) -> NDArray[Any]:

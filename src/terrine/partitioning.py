@@ -20,16 +20,13 @@ from terrine import _validate
 from terrine._files import sync_folder, write_atomically
 from terrine.datasets.units import unit_ids
 from terrine.errors import InputError, SecretError
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 SCHEMA = "terrine.partition/1"
 SHARES_SCHEMA = "terrine.shares/1"
 METHODS = ("hashed", "balanced")
-# What two neighbouring data sets may differ in, so that at most one teacher's share differs.
-UNIT_ANY = "one unit is added, removed or changed"
-UNIT_REPLACED = "one unit is replaced by another; the number of units is public"
-ROW_REPLACED = "one row is replaced by another; the number of rows is public"
-RELATIONS = (UNIT_ANY, UNIT_REPLACED, ROW_REPLACED)
+RELATIONS = (Relation.UNIT_ANY, Relation.UNIT_REPLACED, Relation.ROW_REPLACED)  # at most one share differs
 
 _PERSON = b"terrine.unit/1"  # the hash's domain: a change of it changes every assignment
 _SECRET, _VOTERS = b"terrine.secret/1", b"terrine.voters/1"  # domains of what `Partition.identify` hashes with
@@ -90,14 +87,14 @@ def partition(
     unit = getattr(data, "unit", None)
     if unit is None:
         names: NDArray[Any] = np.arange(n_rows)
-        inverse, tag, replaced = None, b"r", ROW_REPLACED
+        inverse, tag, replaced = None, b"r", Relation.ROW_REPLACED
     else:
         names, inverse, tag = _distinct(unit, n_rows)
-        replaced = UNIT_REPLACED
+        replaced = Relation.UNIT_REPLACED
     hashes = _hashes(names, tag=tag, key=key)
     if method == "hashed":
         teachers = (hashes % np.uint64(n_teachers)).astype(np.int32)
-        relation = ROW_REPLACED if unit is None else UNIT_ANY
+        relation = Relation.ROW_REPLACED if unit is None else Relation.UNIT_ANY
     else:
         teachers = np.empty(len(hashes), dtype=np.int32)
         teachers[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % n_teachers
@@ -110,6 +107,14 @@ def partition(
     assignment = teachers if inverse is None else teachers[inverse]
     secret = hashlib.blake2b(b"", digest_size=32, key=key, person=_SECRET).digest()
     return Partition(assignment, n_teachers=n_teachers, method=method, relation=relation, secret=secret)
+
+
+def public_units(data: UnitData, *, method: Literal["hashed", "balanced"]) -> int | None:
+    """How many units there are, where the neighbouring relation of such a partition makes that public; else None."""
+    unit = getattr(data, "unit", None)
+    if unit is None:
+        return len(data.y)  # a row is replaced
+    return None if method == "hashed" else len(np.unique(np.asarray(unit)))
 
 
 class Partition:
@@ -127,16 +132,17 @@ class Partition:
     _secret: bytes
     n_teachers: int
     method: str
-    relation: str
+    relation: Relation
 
     def __init__(
-        self, assignment: ArrayLike, *, n_teachers: int, method: str, relation: str, secret: bytes = b""
+        self, assignment: ArrayLike, *, n_teachers: int, method: str, relation: Relation, secret: bytes = b""
     ) -> None:
         given = np.asarray(assignment)
         n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
         _validate.choice("method", method, METHODS)
-        if relation not in RELATIONS or (method == "balanced" and relation == UNIT_ANY):
-            raise InputError(f"Expected a relation that {method} shares have, got {str(relation)[:80]!r}.")
+        relation = Relation(relation)
+        if relation not in RELATIONS or (method == "balanced" and relation == Relation.UNIT_ANY):
+            raise InputError(f"Expected a relation that {method} shares have, got {relation.sentence[:80]!r}.")
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise InputError(f"Expected assignment as (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
         if given.size and not (given.min() >= 0 and given.max() < n_teachers):
@@ -161,7 +167,8 @@ class Partition:
         return int(self._assignment.size)
 
     def __repr__(self) -> str:
-        return f"<Partition: {self.n_teachers} teachers, {self.method}; neighbours: {self.relation}; shares are secret>"
+        said = f"{self.n_teachers} teachers, {self.method}; neighbours: {self.relation.sentence}"
+        return f"<Partition: {said}; shares are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
         raise SecretError("Expected a public object to pickle or copy, got Partition; use Partition.save and .load.")
@@ -238,9 +245,10 @@ class Partition:
         if other := _validate.other_schema(arrays, SCHEMA):
             raise InputError(f"{path.name}: Expected a partition file of schema {SCHEMA}, got {other}.")
         try:
-            words = {name: str(arrays[name]) for name in ("method", "relation")}
+            method, relation = str(arrays["method"]), Relation(str(arrays["relation"]))
             secret = arrays["secret"].tobytes() if "secret" in arrays else b""
-            return cls(arrays["assignment"], n_teachers=int(arrays["n_teachers"]), secret=secret, **words)
+            n_teachers = int(arrays["n_teachers"])
+            return cls(arrays["assignment"], n_teachers=n_teachers, method=method, relation=relation, secret=secret)
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, InputError) else "Expected a partition file, got a damaged one."
             raise InputError(f"{path.name}: {reason}") from None
@@ -374,7 +382,7 @@ def _open(path: Path) -> NDArray[Any]:
 def _sort_into(folder: Path | None, arrays: dict[str, NDArray[Any]], partition: Partition) -> str:
     """Write each array sorted by teacher; the fingerprint of what was read. Without a folder, only the fingerprint."""
     digest = hashlib.blake2b(digest_size=32)
-    digest.update(f"{partition.n_teachers} {partition.method} {partition.relation}".encode())
+    digest.update(f"{partition.n_teachers} {partition.method} {partition.relation.sentence}".encode())
     digest.update(partition.assignment.data)
     place: NDArray[np.int64] | None = None  # where each row goes
     if folder is not None:

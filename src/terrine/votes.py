@@ -15,6 +15,7 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._optional import require
 from terrine.errors import InputError, SecretError, VotesError
+from terrine.relations import Relation
 
 SCHEMA = "terrine.votes/1"
 BALLOTS_SCHEMA = "terrine.ballots/2"
@@ -54,7 +55,7 @@ class Votes:
         self._counts = whole
         self._read_at = tick()
         self.queries: str | None = None  # of the ballots that they were tallied from, and so the next
-        self.relation: str | None = None
+        self.relation: Relation | None = None
         self.voters = ""  # whose votes, as `TeacherEnsemble.identity` says it: public
 
     @property
@@ -145,14 +146,14 @@ class Ballots:
         voters: who they are, as `TeacherEnsemble.identity` says it, if that is known.
 
     Examples:
-        >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64, relation="one unit is changed")
+        >>> Ballots([[0, 1], [0, 0]], ids=[100, 101], n_classes=2, queries="0" * 64, relation=Relation.UNIT_ANY)
         <Ballots: 2 teachers from 100 to 101, 2 queries, 2 classes; choices are secret>
     """
 
     __slots__ = ("_choices", "ids", "n_classes", "queries", "relation", "voters")
 
     def __init__(
-        self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str, relation: str, voters: str = ""
+        self, choices: ArrayLike, *, ids: ArrayLike, n_classes: int, queries: str, relation: Relation, voters: str = ""
     ) -> None:
         self.n_classes = _validate.integer("n_classes", n_classes, at_least=2)
         self._choices = _class_indices(choices, n_classes=self.n_classes)
@@ -164,9 +165,11 @@ class Ballots:
         if len(np.unique(found)) != len(found):
             raise VotesError("Expected every teacher's id once, got one twice.")
         self.ids = found.astype(np.int64)
-        if not isinstance(relation, str) or not relation:
-            raise VotesError(f"Expected relation to say what neighbours differ in, got {type(relation).__name__}.")
-        self.queries, self.relation, self.voters = str(queries), relation, str(voters)
+        try:
+            self.relation = Relation(relation)
+        except InputError as error:
+            raise VotesError(str(error)) from None
+        self.queries, self.voters = str(queries), str(voters)
 
     @property
     def choices(self) -> NDArray[np.int64]:  # (n_teachers, n_queries)
@@ -205,8 +208,9 @@ class Ballots:
                     f"Expected a file of schema {BALLOTS_SCHEMA}, got another; an older one does not say between which "
                     "neighbours it holds: write it again."
                 )
-            words = {name: str(arrays[name]) for name in ("queries", "relation")} | {"voters": _voters(arrays)}
-            return cls(arrays["choices"], ids=arrays["ids"], n_classes=int(arrays["n_classes"]), **words)
+            words = {"queries": str(arrays["queries"]), "voters": _voters(arrays)}
+            relation, n_classes = Relation(str(arrays["relation"])), int(arrays["n_classes"])
+            return cls(arrays["choices"], ids=arrays["ids"], n_classes=n_classes, relation=relation, **words)
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, InputError) else "Expected ballots, got a damaged file."
             raise VotesError(f"{path.name}: {reason}") from None
@@ -243,8 +247,8 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
             raise VotesError("Expected all ballots on the same public rows, got ballots on other rows.")
         if one.relation != first.relation:
             raise VotesError(
-                f"Expected all ballots between the same neighbours, got {first.relation!r} and {one.relation!r}: no "
-                "one guarantee covers both."
+                f"Expected all ballots between the same neighbours, got {first.relation.sentence!r} and "
+                f"{one.relation.sentence!r}: no one guarantee covers both."
             )
         if not seen.isdisjoint(one.ids.tolist()):
             twice = min(seen.intersection(one.ids.tolist()))

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terrine.accounting.costs import worst_case_cost
-from terrine.accounting.curves import ONE_TEACHER, ORDERS, RdpCurve, guarantee, round_up
+from terrine.accounting.curves import ORDERS, RdpCurve, guarantee, round_up
 from terrine.errors import DeltaWarning, InputError, OrderGridWarning, SecretError
 from terrine.mechanisms import GNMax
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 
@@ -156,9 +157,9 @@ def test_what_costs_nothing_at_any_order_is_0_dp() -> None:
 
 def test_what_a_guarantee_says() -> None:
     got = guarantee(gaussian(40.0), delta=1e-5)
-    assert (got.basis, got.relation, got.delta, got.notes) == ("gaussian", ONE_TEACHER, 1e-5, ())
+    assert (got.basis, got.relation, got.delta, got.notes) == ("gaussian", Relation.ONE_TEACHER, 1e-5, ())
     assert str(got).startswith(f"({round_up(got.epsilon)}, 1e-05)-DP [gaussian; ")
-    assert guarantee(gaussian(40.0), delta=1e-5, relation="mine").relation == "mine"
+    assert guarantee(gaussian(40.0), delta=1e-5, relation="mine").relation.sentence == "mine"
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 2, math.nan, "1e-5"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from terrine import __version__
-from terrine.analysis import SECRET
+from terrine.release.analysis import SECRET
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PAPER = ["--accountant", "paper", "--conversion", "classic", "--reveal", "--json"]

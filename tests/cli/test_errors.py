@@ -153,14 +153,14 @@ def test_without_matplotlib_it_says_what_to_install(folder, terrine, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, _, err = terrine("analyze", "v.npy", *GIVEN, "--plot", "plot.png")
     assert code == 2
-    assert "Install it with: pip install 'terrine[report]'" in err
+    assert "install it with: pip install 'terrine[report]'" in err
 
 
 def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", interrupt)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", interrupt)
     assert terrine("analyze", "v.npy", *GIVEN) == (130, "", "terrine: Interrupted.\n")
 
 
@@ -171,5 +171,5 @@ def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):
         warnings.warn("row 7 is ill", kind, stacklevel=1)
         raise InputError("Expected better.")
 
-    monkeypatch.setattr("terrine.analysis.publishable_guarantee", warn)
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", warn)
     assert ("row 7" in terrine("analyze", "v.npy", *GIVEN).err) == (kind is DeltaWarning)

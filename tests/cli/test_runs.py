@@ -6,6 +6,7 @@ import json
 import random
 import re
 import stat
+import sys
 import time
 
 import pytest
@@ -25,7 +26,7 @@ executor = "serial"
 mechanism = "confident"
 threshold = 30
 sigma_check = 12
-sigma_vote = 6
+sigma_vote = 7
 queries = 120
 answers = 90
 delta = 1e-5
@@ -100,7 +101,67 @@ def test_a_dry_run(terrine, tmp_path):
     code, out, _ = terrine("run", "run.toml", "--dry-run")
     assert code == 0
     assert "ε, publishable" in out
+    assert "A teacher learns from about 50 units" in out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("delta = 1e-5", "delta = 0.5", "δ = 0.5 is too large for 2,000 units"),
+        ("answers = 90", "answers = 2", "at most 2 answers for 3 classes"),
+        ("number = 40", "number = 2001\nmin_units = 0", "more teachers than units"),
+        ("queries = 120", "queries = 501", "only 500 public rows"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_taught(terrine, tmp_path, old, new, words):
+    (tmp_path / "run.toml").write_text(SETTINGS.replace(old, new))
+    code, out, err = terrine("run", "run.toml", "--dry-run", "--json")
+    assert code == 2
+    assert words in err
+    assert [one["severity"] for one in json.loads(out)["advice"]["findings"]].count("refuse") == 1
+    code, out, err = terrine("run", "run.toml")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.toml"}
+    (tmp_path / "run.toml").write_text(SETTINGS)  # corrected, in the same directory
+    assert terrine("teach", "run.toml")[0] == 0
+
+
+def test_warnings_come_first_and_stand_in_the_report(terrine, tmp_path):
+    (tmp_path / "run.toml").write_text(SETTINGS.replace("answers = 90", "answers = 14"))
+    code, out, err = terrine("run", "run.toml", "--json")
+    assert code == 0
+    assert err.startswith("terrine: warning: This plan gives at most 14 answers for 3 classes")
+    assert json.loads(out)["guarantee"]["answers_at_most"] == 14
+    assert "fewer than 5 a class" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_499_rows_with_25_teachers_are_not_planned_calmly(terrine, tmp_path):
+    text = SETTINGS[: SETTINGS.index("[teachers]")] + (
+        'options = {n_private = 499, n_classes = 2}\n[teachers]\nnumber = 25\nkind = "logistic"\n'
+        "[privacy]\nepsilon = 1.0\ndelta = 1e-5\nconsensus = 0.85\n"
+    )
+    (tmp_path / "run.toml").write_text(text)
+    code, out, err = terrine("run", "run.toml", "--dry-run")
+    assert code == 2
+    assert "No. This plan gives" in out
+    assert "a student cannot learn every class" in err
+
+
+def test_a_missing_package_is_said_before_anything_is_taught(terrine, tmp_path, monkeypatch):
+    for missing, words in (
+        ("skops.io", "needs skops to keep the student"),
+        ("jinja2", "needs jinja2 to write the rep"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, missing, None)
+            for more in (["--dry-run"], []):
+                code, _, err = terrine("run", "run.toml", *more)
+                assert code == 2
+                assert words in err
+        assert not (tmp_path / "run" / "partition.npz").exists()
+    assert terrine("teach", "run.toml")[0] == 0
 
 
 @pytest.mark.parametrize(

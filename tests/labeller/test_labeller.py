@@ -27,7 +27,8 @@ from terrine.ledger import Ledger
 from terrine.ledger.tables import METADATA
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Outcome, answer
 from terrine.noise import SecureNoise, SeededNoise
-from terrine.partitioning import ROW_REPLACED, UNIT_ANY, partition
+from terrine.partitioning import partition
+from terrine.relations import Relation
 from terrine.teachers import SklearnTeacher, fit_teachers
 from terrine.votes import Votes
 
@@ -82,7 +83,7 @@ class TestContract:
         assert got.mechanism is mechanism
         assert not got.secure
         assert not asked.ledger.entries()[0].secure
-        assert not asked.ledger.summary()["secure"]
+        assert not asked.ledger.summary().secure
 
     def test_the_same_query_has_the_same_answer_under_any_request_and_after_reopening(self, mechanism, where):
         asked = labeller(where, mechanism)
@@ -122,7 +123,7 @@ def test_everything_is_on_disk_before_a_vote_is_cast_or_noise_drawn(where, monke
 
     def look(what):
         with Ledger(where) as other:
-            seen.append((what, spent(other), other.summary()["unsettled"]))
+            seen.append((what, spent(other), other.summary().unsettled))
 
     class Watched(KeptVotes):
         def vote(self, X):
@@ -431,12 +432,14 @@ def test_teachers_label_for_a_budget_of_their_own_neighbours(path):
     teacher = SklearnTeacher(estimator=LogisticRegression())
     ensemble = fit_teachers(data, parts, teacher, classes=["low", "high"], seed=0)
     mechanism = GNMax(sigma=0.5)
-    budget = CountBudget(mechanism, n_queries=20, delta=1e-5, relation=ROW_REPLACED)
+    budget = CountBudget(mechanism, n_queries=20, delta=1e-5, relation=Relation.ROW_REPLACED)
     asked = Labeller(ensemble, mechanism, Ledger(path, budget=budget))
     got = asked.label([[0.0, 0.0], [6.0, 6.0]], request_id="a")
     assert got.labels.tolist() == [0, 1]
     assert "of 6 teachers, paid by <Ledger ledger.sqlite: CountBudget(" in repr(asked)
-    other = Ledger(path.with_name("other"), budget=CountBudget(mechanism, n_queries=20, delta=1e-5, relation=UNIT_ANY))
+    other = Ledger(
+        path.with_name("other"), budget=CountBudget(mechanism, n_queries=20, delta=1e-5, relation=Relation.UNIT_ANY)
+    )
     with pytest.raises(InputError, match=r"budget's neighbours \(one unit is added, removed or changed\), got others"):
         Labeller(ensemble, mechanism, other)
 
@@ -587,7 +590,7 @@ def test_a_group_uses_up_the_budget_and_stops_there(where):
     given = asked.label_each([ask(range(20 * k, 20 * k + 20), f"{k}") for k in range(10)])
     answered = sum(one.n_answered for one in given if isinstance(one, Answers))
     assert answered == 30
-    assert asked.ledger.summary()["answers"] == 30
+    assert asked.ledger.summary().answers == 30
     assert sum(isinstance(one, Answers) for one in given) >= 3
     assert all(type(one) in (Answers, BudgetError) for one in given)
     queries = spent(asked.ledger)[0]
@@ -611,7 +614,7 @@ def test_teachers_that_fail_on_one_requests_rows_answer_the_others(where):
     assert "7919" not in str(bad)
     assert (shared.outcomes != Outcome.UNASKED).all()  # row 8 was first asked with the bad one
     assert spent(asked.ledger)[0] == 3 + 4 + 1 + 1  # what was reserved for row 7 and its company stays charged
-    assert asked.ledger.summary()["unsettled"] == 4
+    assert asked.ledger.summary().unsettled == 4
     assert asked.ledger.verify() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from tests import postgres
@@ -10,6 +12,7 @@ from tests.ledger.test_ledger import CONFIDENT, COUNT, FILTER
 from terrine.budgets import CountBudget, Spending
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError
 from terrine.ledger import Ask, Kept, Ledger, Reservation
+from terrine.ledger.views import Point
 from terrine.mechanisms import GNMax, Outcome
 
 where = postgres.where
@@ -143,12 +146,12 @@ def test_history_is_spread_over_all_entries_and_ends_with_the_newest(where):
         for buckets in (1, 2, 7, 49, 50, 51, 200):
             points = ledger.history(buckets=buckets)
             assert len(points) == min(buckets, 50)
-            assert points[-1]["queries"] == points[-1]["answers"] == 50
-            assert points[-1]["share"] == 0.5
-            assert buckets == 1 or points[0]["queries"] == 1
-            steps = np.diff([point["queries"] for point in points])
+            assert points[-1].queries == points[-1].answers == 50
+            assert points[-1].share_spent == 0.5
+            assert buckets == 1 or points[0].queries == 1
+            steps = np.diff([point.queries for point in points])
             assert not steps.size or steps.max() - steps.min() <= 1
-        assert ledger.history()[3] == {"time": ledger.entries()[3].time, "queries": 4, "answers": 4, "share": 0.04}
+        assert ledger.history()[3] == Point(time=ledger.entries()[3].time, queries=4, answers=4, share_spent=0.04)
         with pytest.raises(InputError, match="buckets"):
             ledger.history(buckets=0)
 
@@ -160,12 +163,12 @@ def test_a_request_can_be_looked_up(where):
         one = ledger.reserve_some(CONFIDENT, n_queries=2, request_id="a", digest="0", account="ann")
         ledger.keep(one, {"1": YES, "2": NO})
         done = {"request_id": "a", "account": "ann", "parts": 1, "queries": 2, "answers": 1}
-        assert ledger.request("a") == done | {"unsettled": 0, "settled": True}
+        assert asdict(ledger.request("a")) == done | {"unsettled": 0, "settled": True}
         ledger.reserve_some(CONFIDENT, n_queries=3, request_id="a", digest="0", account="ann")
         more = done | {"parts": 2, "queries": 5, "answers": 4}
-        assert ledger.request("a") == more | {"unsettled": 3, "settled": False}
+        assert asdict(ledger.request("a")) == more | {"unsettled": 3, "settled": False}
         free = {"request_id": "free", "account": "", "parts": 0, "queries": 0, "answers": 0}
-        assert ledger.request("free") == free | {"unsettled": 0, "settled": True}
+        assert asdict(ledger.request("free")) == free | {"unsettled": 0, "settled": True}
 
 
 def test_claims_are_made_together_and_refused_one_by_one(where):

@@ -235,8 +235,8 @@ def race(folder, n_children, overlap, n_queries, url=None):
     left = [found[0] for k in range(n_children) if (found := notes(folder, f"left-{k}"))]
     with Ledger(place(folder)) as ledger:
         assert ledger.verify() == []
-        charged = ledger.summary()["queries"]
-        assert ledger.summary()["unsettled"] == 0
+        charged = ledger.summary().queries
+        assert ledger.summary().unsettled == 0
     given = sum(how == Outcome.TEACHERS for _, outcomes in left for how in outcomes)
     if overlap:  # one answer each, whoever drew it
         assert all(labels == left[0][0] for labels, _ in left)
@@ -277,7 +277,7 @@ def full_disk(folder, when):
     assert not outcome(fork(child))
     with Ledger(folder / "ledger.sqlite") as ledger:
         assert ledger.verify() == []
-        return {"said": notes(folder, "said"), "unsettled": ledger.summary()["unsettled"]}
+        return {"said": notes(folder, "said"), "unsettled": ledger.summary().unsettled}
 
 
 def read_only(folder):
@@ -307,7 +307,7 @@ def read_only(folder):
     folder.chmod(0o755)
     (folder / "ledger.sqlite").chmod(0o644)
     with Ledger(folder / "ledger.sqlite") as ledger:
-        assert ledger.summary()["queries"] == 2
+        assert ledger.summary().queries == 2
     return {"said": notes(outside, "said")}
 
 

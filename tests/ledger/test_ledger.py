@@ -128,7 +128,7 @@ def test_a_filter_takes_several_mechanisms_and_guarantees_the_whole_budget(where
         assert left["rdp"] == pytest.approx(FILTER.limit.charge / 2**UNIT_BITS - by_hand[0], rel=1e-9)
         assert 0 < left["share"] < 1
         assert "not a guarantee" in ledger.spent().basis
-        assert ledger.summary()["guarantee"]["epsilon"] == 1  # whatever was spent
+        assert ledger.summary().guarantee.epsilon == 1  # whatever was spent
         with pytest.raises(BudgetError, match=r"got 1000 queries at a Rényi cost of 8\.34") as caught:
             ledger.reserve(CONFIDENT, n_queries=1000, request_id="c")
         assert "what is left: a Rényi cost of 0.5" in str(caught.value)
@@ -237,7 +237,7 @@ class Model(RuleBasedStateMachine):
         assert self.ledger.remaining() == {"queries": 100 - queries, "answers": 30 - answers}
 
     def teardown(self):
-        assert self.ledger.summary()["unsettled"] == sum(q for q, _, is_open in self.parts.values() if is_open)
+        assert self.ledger.summary().unsettled == sum(q for q, _, is_open in self.parts.values() if is_open)
         assert self.ledger.verify() == []
         self.ledger.close()
         self.leave()
@@ -420,11 +420,13 @@ def test_a_table_without_its_guard_is_told(where):
 def test_what_may_be_shown_is_plain_and_complete(where):
     with filled(where) as ledger:
         shown = ledger.summary()
-    assert shown["budget"] == COUNT.to_json()
-    assert shown["guarantee"]["epsilon"] == COUNT.guarantee().epsilon
-    assert shown["ledger_id"] == ledger.id
-    assert shown["head"] == str(ledger.head())
-    numbers = {name: shown[name] for name in ("secure", "entries", "queries", "answers", "unsettled", "remaining")}
+    assert (shown.budget, shown.guarantee) == (COUNT, COUNT.guarantee())
+    assert (shown.ledger_id, shown.head) == (ledger.id, str(ledger.head()))
+    assert shown.to_json()["budget"] == COUNT.to_json()
+    assert shown.to_json()["guarantee"]["relation"] == "one_teacher"
+    numbers = {
+        name: getattr(shown, name) for name in ("secure", "entries", "queries", "answers", "unsettled", "remaining")
+    }
     assert numbers == {
         "secure": False,
         "entries": 5,

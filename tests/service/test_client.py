@@ -39,7 +39,7 @@ def test_remote_and_local_answers_are_the_same(service):
     for other in (again, local):
         np.testing.assert_array_equal(given.labels, other.labels)
         np.testing.assert_array_equal(given.outcomes, other.outcomes)
-    assert Ledger(service.where).summary()["queries"] == 50
+    assert Ledger(service.where).summary().queries == 50
     assert not given.secure
 
 
@@ -50,7 +50,7 @@ def test_answers_that_were_given_locally_are_given_remotely(service):
     with service.serving() as url:
         given = remote(url, service).label(X, request_id="a")
     np.testing.assert_array_equal(given.labels, local.labels)
-    assert Ledger(service.where).summary()["queries"] == 50
+    assert Ledger(service.where).summary().queries == 50
 
 
 def test_errors_have_their_types(tmp_path):
@@ -104,7 +104,7 @@ def test_it_goes_on_when_the_server_comes_back(service):
         asking.join(30)
     np.testing.assert_array_equal(answers[0].labels, first.labels)
     assert answers[1].n_answered == 5
-    assert Ledger(service.where).summary()["queries"] == 10
+    assert Ledger(service.where).summary().queries == 10
 
 
 def test_nobody_there():
@@ -227,7 +227,7 @@ def test_a_rollback_that_was_outgrown_is_refused(service, tmp_path, old_file):
         other = RemoteLabeller(url, key=service.admin, batch=1)
         other.label(rows_of(40, seed=2), request_id="c")
         kept = int(json.loads(head.read_text())["head"].partition(":")[0])
-        assert int(other.budget()["head"].partition(":")[0]) > kept
+        assert int(other.budget().head.partition(":")[0]) > kept
         refused_for_good(url, service, head, "the entry that was kept is not in it. An older one was restored")
         mine.url, mine._http = url, other._http  # as one that was there all the time
         with pytest.raises(LedgerError, match="An older one was restored"):

@@ -14,8 +14,7 @@ from tests.service.browser import Tab, chromium, expect
 from tests.service.tasks import Service, bearer, free_port, label, rows_of
 
 from terrine import FilterBudget, Ledger
-from terrine.accounting.curves import ONE_TEACHER
-from terrine.partitioning import RELATIONS
+from terrine.relations import Relation
 from terrine.service.app import Limits
 
 MARK_UP = "<img src=x onerror=\"document.title='got in'\"><b>bold</b>"
@@ -215,10 +214,10 @@ def test_what_the_guarantee_means_is_never_understated(service, tab):
         right = float(re.search(r"at most ([\d.]+)% of cases", one.text("#meaning")).group(1)) / 100
         factor = math.exp(guarantee["epsilon"])
         assert (factor + guarantee["delta"]) / (factor + 1) <= right <= 1
-        assert one.text("#relation") == ONE_TEACHER
+        assert one.text("#relation") == Relation.ONE_TEACHER.sentence
     script = files("terrine.service").joinpath("dashboard.js").read_text()
-    for relation in (*RELATIONS, ONE_TEACHER):
-        assert f'"{relation}":' in script
+    for relation in Relation:
+        assert f"  {relation}:\n" in script
 
 
 def test_the_line_can_be_read_by_pointer_and_keys(service, tab):

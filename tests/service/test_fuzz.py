@@ -336,7 +336,7 @@ def test_malformed_bodies(tmp_path, record_property, monkeypatch):
     logging.Logger.manager._clear_cache()
     assert (faults.lines, faults.found) == (CASES, [])
     with Ledger(service.where) as ledger:
-        assert ledger.summary()["queries"] <= charged
+        assert ledger.summary().queries <= charged
         assert ledger.verify() == []
     assert sum(count for status, count in statuses.items() if status >= 400) > 0.8 * CASES
     assert grown < 200 << 20
@@ -400,7 +400,7 @@ def test_malformed_http(tmp_path, record_property):
         grown = memory(server.process.pid) - before
         assert httpx.get(f"{server.url}/readyz").status_code == 200
     assert "Traceback" not in (tmp_path / "log").read_text()
-    assert Ledger(where).summary()["queries"] == 0
+    assert Ledger(where).summary().queries == 0
     assert grown < 100 << 20
     assert statuses[400] > len(RAW) // 3
     record_property("malformed HTTP", RAW_CASES)

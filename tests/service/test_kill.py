@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from tests import postgres
-from tests.service.tasks import CLASSES, MECHANISM, Server, TinyTeachers, bearer, budget_for, rows_of
+from tests.service.tasks import CLASSES, MECHANISM, Server, TinyTeachers, budget_for, client_of, rows_of
 from tests.soak import amount
 
 from terrine import Labeller, Ledger
@@ -50,7 +50,7 @@ class Load:
 
     def _client(self, k):
         rng, number = random.Random(k), 0
-        with httpx.Client(base_url=self.url, headers=bearer(self.key), timeout=30) as http:
+        with client_of(self.url, self.key) as http:
             while not self.stopping.is_set():
                 number += 1
                 rows = [rng.randrange(POOL) for _ in range(rng.choice((1, 1, 1, 4, 20)))]
@@ -87,7 +87,7 @@ def check(where, load, *, kills):
     with Ledger(where) as ledger:
         assert ledger.verify() == []
         before = ledger.summary()
-        assert before["queries"] <= ledger.budget.n_queries
+        assert before.queries <= ledger.budget.n_queries
         settled, left = defaultdict(int), 0
         for entry in ledger.entries():
             if entry.kind == SETTLE:
@@ -101,7 +101,7 @@ def check(where, load, *, kills):
         rows = sorted({row for _, asked, _, _ in load.given for row in asked})
         kept = Labeller(TinyTeachers(), MECHANISM, ledger).label(load.X[rows], request_id="an auditor")
         label_of = dict(zip(rows, kept.labels.tolist(), strict=True))
-        assert ledger.summary()["queries"] == before["queries"], "an answer was given that nobody paid for"
+        assert ledger.summary().queries == before.queries, "an answer was given that nobody paid for"
         for request_id, asked, labels, _ in load.given:
             for row, name in zip(asked, labels, strict=True):
                 assert (None if label_of[row] < 0 else CLASSES[label_of[row]]) == name, request_id

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
-from tests.service.tasks import CLASSES, MECHANISM, bearer, free_port, wait_until
+from tests.service.tasks import CLASSES, MECHANISM, bearer, client_of, free_port, wait_until_ready
 
 from terrine import Ledger, Votes
 from terrine.service.keys import Keys
@@ -77,16 +76,8 @@ def test_no_vote_leaves(tmp_path):
         server = subprocess.Popen([sys.executable, "-c", program, str(where), str(port)], stdout=out, stderr=out)
     said = []
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-
-            def up():
-                assert server.poll() is None, log.read_text()
-                try:
-                    return http.get("/healthz").status_code == 200
-                except httpx.HTTPError:
-                    return False
-
-            wait_until(up, seconds=60)
+        with client_of(f"http://127.0.0.1:{port}") as http:
+            wait_until_ready(server, f"http://127.0.0.1:{port}", told=log.read_text)
 
             def ask(name, rows, whose=key):
                 response = http.post("/v1/labels", json={"request_id": name, "rows": rows}, headers=bearer(whose))

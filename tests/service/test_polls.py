@@ -8,11 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import numpy as np
 import pytest
 from tests.service.tasks import Service, bearer, label, rows_of
 
 from terrine import Ledger
+from terrine.service import callers as callers_module
 from terrine.service.app import Limits
 from terrine.service.callers import Callers, Latest
 from terrine.service.keys import Keys
@@ -20,30 +20,32 @@ from terrine.service.limits import Refused
 
 
 class Slow(Ledger):
-    """A ledger whose numbers take long to read, as a large one's would."""
+    """A ledger whose numbers take long to read, as a large one's would: until they may."""
 
-    started = threading.Event()
+    asked, may = threading.Event(), threading.Event()
 
     def summary(self):
-        self.started.set()
-        time.sleep(1.0)
+        self.asked.set()
+        assert self.may.wait(60)
         return super().summary()
 
     def head(self):
-        time.sleep(0.5)
+        self.asked.set()
+        assert self.may.wait(60)
         return super().head()
 
 
 def many(url):
     """A client of sixty connections: it takes long to make one each."""
-    return httpx.Client(base_url=str(url), timeout=120, limits=httpx.Limits(max_connections=60))
+    return httpx.Client(base_url=str(url), timeout=120, verify=False, limits=httpx.Limits(max_connections=60))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/budget", "/readyz", "/v1/history"])
 def test_labels_do_not_wait_for_numbers(tmp_path, monkeypatch, path):
-    """Sixty pollers on a ledger whose numbers take seconds; a pool that both used would be theirs."""
+    """Sixty pollers on a ledger whose numbers do not come; a pool that both used would be theirs."""
     service = Service(tmp_path / "l.sqlite", limits=Limits(pace=0, rate=1e6))
     monkeypatch.setattr("tests.service.tasks.Ledger", Slow)
+    Slow.may.set()  # to start with
     with service.client() as http, many(http.base_url) as pollers, ThreadPoolExecutor(60) as pool:
         done = threading.Event()
 
@@ -51,20 +53,20 @@ def test_labels_do_not_wait_for_numbers(tmp_path, monkeypatch, path):
             while not done.is_set():
                 assert pollers.get(path, headers=bearer(service.admin)).status_code == 200
 
+        Slow.may.clear()
+        Slow.asked.clear()
         polling = [pool.submit(poll) for _ in range(60)]
-        if path in ("/metrics", "/v1/budget"):
-            assert Slow.started.wait(20)
-        took = []
-        for k in range(10):
-            start = time.perf_counter()
-            assert label(http, rows_of(1, seed=k), f"{k}", key=service.key).status_code == 200
-            took.append(time.perf_counter() - start)
-        done.set()
-        monkeypatch.setattr(Slow, "summary", Ledger.summary)
-        monkeypatch.setattr(Slow, "head", Ledger.head)
+        try:
+            if path in ("/metrics", "/v1/budget"):
+                assert Slow.asked.wait(60)
+            for k in range(10):
+                assert label(http, rows_of(1, seed=k), f"{k}", key=service.key).status_code == 200
+            assert not Slow.may.is_set()
+        finally:
+            done.set()
+            Slow.may.set()
         for one in polling:
             one.result(60)
-    assert np.median(took) < 0.5
 
 
 def test_one_read_answers_many_and_each_read_is_newer_than_who_gets_it():
@@ -136,11 +138,12 @@ class Counted:
 
     def find(self, shown):
         self.asked += 1
-        assert self.go.wait(20)
+        assert self.go.wait(60)
         return self.keys.find(shown)
 
 
-def test_keys_in_use_are_answered_from_memory(tmp_path):
+def test_keys_in_use_are_answered_from_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(callers_module, "_GOOD", 60.0)  # however busy the machine is
     service = Service(tmp_path / "l.sqlite")
     counted = Counted(Keys(service.where))
 
@@ -151,14 +154,14 @@ def test_keys_in_use_are_answered_from_memory(tmp_path):
             counted.go.clear()  # a look-up takes as long as it likes: nobody who is known waits for it
             end = time.monotonic() + 0.15
             while time.monotonic() < end:
-                assert (await asyncio.wait_for(callers.admit(f"Bearer {service.key}"), 0.1)).name == "someone"
+                assert (await asyncio.wait_for(callers.admit(f"Bearer {service.key}"), 30)).name == "someone"
                 await asyncio.sleep(0.001)
             counted.go.set()
             for wrong in ("", "Bearer", "Bearer x", "Basic a", f"Bearer {service.key[:-1]}", f"Bearer {service.key}é"):
                 with pytest.raises(Refused):
                     await callers.admit(wrong)
             service.keys.revoke("someone")
-            end = time.monotonic() + 1.4
+            end = time.monotonic() + 60
             while time.monotonic() < end:
                 try:
                     await callers.admit(f"Bearer {service.key}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import numpy as np
 from tests import postgres
-from tests.service.tasks import Server, bearer, budget_for
+from tests.service.tasks import Server, budget_for, client_of
 from tests.soak import amount
 
 from terrine import Ledger
@@ -24,7 +23,7 @@ def test_sixty_four_clients_two_servers_one_budget(record_property):
 
     def client(url, k):
         answered, refused = 0, []
-        with httpx.Client(base_url=url, headers=bearer(key), timeout=60) as http:
+        with client_of(url, key) as http:
             for number in range(ANSWERS):
                 row = [0.0, float(np.float32(0.95 + (k * ANSWERS + number) * 1e-7))]
                 response = http.post("/v1/labels", json={"request_id": f"{k} {number}", "rows": [row]})
@@ -44,7 +43,7 @@ def test_sixty_four_clients_two_servers_one_budget(record_property):
     assert {told for _, refused in found for told in refused} == {(402, "budget_exhausted")}
     assert all(len(refused) == 2 for _, refused in found)
     with Ledger(where) as ledger:
-        assert ledger.summary()["remaining"] == {"queries": 0, "answers": 0}
+        assert ledger.summary().remaining == {"queries": 0, "answers": 0}
         assert ledger.verify() == []
     record_property("clients", CLIENTS)
     record_property("answers, of as many", total)

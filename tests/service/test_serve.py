@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from tests import postgres
-from tests.service.tasks import bearer, free_port, wait_until
+from tests.service.tasks import bearer, client_of, free_port, wait_until, wait_until_ready
 
 from terrine import Labeller, Ledger, Run
 from terrine.cli.serving import serve
@@ -63,12 +63,6 @@ kind = "supervised"
 """
 
 
-def terrine(*words, **environment):
-    run = [sys.executable, "-m", "terrine", *map(str, words)]
-    environment = {**os.environ, "NO_COLOR": "1", **environment}
-    return subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120, check=False)
-
-
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
@@ -95,14 +89,7 @@ class Serving:
         )
 
     def __enter__(self):
-        def ready():
-            assert self.process.poll() is None, self.process.stdout.read()
-            try:
-                return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        wait_until(ready, seconds=90)
+        wait_until_ready(self.process, self.url, told=self.process.stdout.read)
         return self
 
     def __exit__(self, *_):
@@ -115,31 +102,46 @@ class Serving:
         return self.process.returncode
 
 
-def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folder, tmp_path):
+@pytest.fixture
+def refused(terrine):
+    """The one line of a command that is refused."""
+
+    def call(*words, **environment):
+        code, out, err = terrine(*words, **environment)
+        assert (code, out) == (2, ""), err
+        assert err.startswith("terrine: ")
+        assert "Expected" in err
+        assert len(err.splitlines()) == 1
+        return err
+
+    return call
+
+
+def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folder, tmp_path, terrine):
     made = terrine("keys", "create", run_folder, "--name", "students")
-    assert made.returncode == 0, made.stderr
-    key = made.stdout.strip()
+    assert made.code == 0, made.err
+    key = made.out.strip()
     settings = tmp_path / "remote.toml"
     with Serving(run_folder) as server:
         settings.write_text(REMOTE.replace("URL", server.url))
         done = terrine("run", settings, "--out", tmp_path / "remote", "--json", TERRINE_API_KEY=key)
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.err
         again = terrine("label", tmp_path / "remote", "--json", TERRINE_API_KEY=key)
-        assert again.returncode == 0, again.stderr
+        assert again.code == 0, again.err
         assert server.stop() in (0, -signal.SIGTERM)
-    told = json.loads(done.stdout)
-    assert json.loads(again.stdout) == told["guarantee"]
+    told = json.loads(done.out)
+    assert json.loads(again.out) == told["guarantee"]
     assert told["student"]["accuracy"] > 0.2  # of 24 classes, from pixels and 100 labels
     assert (tmp_path / "remote" / "report.html").is_file()
     assert (tmp_path / "remote" / "student" / "SHA256SUMS").is_file()
     rows, answers = load_answers(tmp_path / "remote" / "answers.npz")
     run = Run(run_folder)
     ledger = run.ledger()
-    assert ledger.summary()["queries"] == 150
+    assert ledger.summary().queries == 150
     local = Labeller(run.voters(), run.mechanism, ledger).label(run.task.public.X[rows], request_id="local")
     np.testing.assert_array_equal(local.labels, answers.labels)
     np.testing.assert_array_equal(local.outcomes, answers.outcomes)
-    assert ledger.summary()["queries"] == 150
+    assert ledger.summary().queries == 150
     assert told["guarantee"]["epsilon"] == ledger.budget.guarantee().epsilon
     assert 10 < answers.n_answered < 150
     said = server.said.splitlines()
@@ -150,9 +152,9 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}
 
 
-def test_two_workers_on_postgresql(run_folder, tmp_path):
+def test_two_workers_on_postgresql(run_folder, tmp_path, terrine, refused):
     where = {"TERRINE_LEDGER": postgres.server().database(), "TMPDIR": str(tmp_path)}
-    key = terrine("keys", "create", run_folder, "--name", "a", **where).stdout.strip()
+    key = terrine("keys", "create", run_folder, "--name", "a", **where).out.strip()
     X = Run(run_folder).task.public.X
     (tmp_path / "terrine-metrics-killed").mkdir()  # as a server that was killed leaves it: nobody holds its lock
     (tmp_path / "terrine-metrics-killed" / "in-use").touch()
@@ -160,20 +162,21 @@ def test_two_workers_on_postgresql(run_folder, tmp_path):
         assert len(list(tmp_path.glob("terrine-metrics-*/in-use"))) == 1
         for k in range(8):
             sent = {"request_id": f"{k}", "rows": X[k * 5 : k * 5 + 5].tolist()}
-            found = httpx.post(f"{server.url}/v1/labels", json=sent, headers=bearer(key), timeout=60)
+            with client_of(server.url, key) as http:  # a connection of its own: whichever worker takes it
+                found = http.post("/v1/labels", json=sent)
             assert found.status_code == 200, found.text
-        page = httpx.get(f"{server.url}/metrics").text
-        budget = httpx.get(f"{server.url}/v1/budget", headers=bearer(key)).json()
+        with client_of(server.url, key) as http:
+            page, budget = http.get("/metrics").text, http.get("/v1/budget").json()
     assert list(tmp_path.glob("terrine-metrics-*")) == []
     assert budget["queries"] == 40
     assert 'terrine_requests_total{route="/v1/labels",status="200"} 8.0' in page  # of both workers
     verified = terrine("ledger", "verify", "--head", budget["head"], **where)
-    assert verified.returncode == 0, verified.stderr
+    assert verified.code == 0, verified.err
     assert "bound to, got no ledger.sqlite" in refused("label", run_folder)  # nor from a ledger of its own
 
 
-def test_sigterm_answers_those_who_wait(run_folder):
-    key = terrine("keys", "create", run_folder, "--name", "a").stdout.strip()
+def test_sigterm_answers_those_who_wait(run_folder, terrine):
+    key = terrine("keys", "create", run_folder, "--name", "a").out.strip()
     X = Run(run_folder).task.public.X
     found = []
 
@@ -186,7 +189,7 @@ def test_sigterm_answers_those_who_wait(run_folder):
         asking = [threading.Thread(target=ask, args=(server.url, k)) for k in range(4)]
         for thread in asking:
             thread.start()
-        wait_until(lambda: Ledger(run_folder / "ledger.sqlite").summary()["queries"] >= 20)
+        wait_until(lambda: Ledger(run_folder / "ledger.sqlite").summary().queries >= 20)
         assert server.stop() in (0, -signal.SIGTERM)  # ended by it, after all was answered
         for thread in asking:
             thread.join()
@@ -194,20 +197,10 @@ def test_sigterm_answers_those_who_wait(run_folder):
     assert answered
     assert all(one.status_code in (200, 503) for one in found)
     summary = Ledger(run_folder / "ledger.sqlite").summary()
-    assert (summary["queries"], summary["unsettled"]) == (20 * len(answered), 0)
+    assert (summary.queries, summary.unsettled) == (20 * len(answered), 0)
 
 
-def refused(*words, **environment):
-    done = terrine(*words, **environment)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert not done.stdout
-    assert done.stderr.startswith("terrine: ")
-    assert "Expected" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    return done.stderr
-
-
-def test_start_up_refuses_what_is_damaged(run_folder, tmp_path):
+def test_start_up_refuses_what_is_damaged(run_folder, tmp_path, terrine, refused):
     model = sorted((run_folder / "teachers").glob("*.skops"))[3]
     whole = model.read_bytes()
     model.write_bytes(whole[:-5] + b"hello")
@@ -220,7 +213,7 @@ def test_start_up_refuses_what_is_damaged(run_folder, tmp_path):
     assert "ledger" in refused("serve", run_folder)
 
 
-def test_an_address_that_cannot_be_had_is_refused_in_one_line(run_folder):
+def test_an_address_that_cannot_be_had_is_refused_in_one_line(run_folder, refused):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = refused("serve", run_folder, "--port", port)
@@ -240,7 +233,7 @@ def test_a_service_that_cannot_start_is_no_exhausted_budget(run_folder, monkeypa
         serve(run_folder, port=free_port())
 
 
-def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path):
+def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path, refused):
     Run(run_folder).ledger().close()
     other = tmp_path / "other.sqlite"
     assert "ledger at other.sqlite, got none" in refused("serve", run_folder, "--ledger", other)
@@ -250,7 +243,7 @@ def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path):
     assert "bound to, got no ledger.sqlite" in refused("serve", run_folder)
 
 
-def test_other_refusals(run_folder, tmp_path):
+def test_other_refusals(run_folder, tmp_path, refused):
     (tmp_path / "s.toml").write_text(SETTINGS.replace('kind = "lda"', 'kind = "lda"\nkeep = false'))
     Run.create(tmp_path / "s.toml", tmp_path / "not kept")
     assert "teachers.keep = false" in refused("serve", tmp_path / "not kept")
@@ -267,14 +260,14 @@ def test_other_refusals(run_folder, tmp_path):
     assert "did you mean queries?" in refused("run", settings, "--out", tmp_path / "r")
 
 
-def test_keys_on_the_command_line(run_folder):
-    key = json.loads(terrine("keys", "create", run_folder, "--name", "a", "--quota", "5", "--json").stdout)
+def test_keys_on_the_command_line(run_folder, terrine):
+    key = json.loads(terrine("keys", "create", run_folder, "--name", "a", "--quota", "5", "--json").out)
     assert key["key"].startswith("terrine_")
-    assert terrine("keys", "revoke", run_folder, "a").returncode == 0
-    found = json.loads(terrine("keys", "list", run_folder, "--json").stdout)["keys"]
+    assert terrine("keys", "revoke", run_folder, "a").code == 0
+    found = json.loads(terrine("keys", "list", run_folder, "--json").out)["keys"]
     assert [(one["name"], one["quota"], one["revoked"] is None) for one in found] == [("a", 5, False)]
-    assert "a" in terrine("keys", "list", run_folder).stdout
-    assert key["key"].split("_", 2)[2] not in terrine("keys", "list", run_folder, "--json").stdout
+    assert "a" in terrine("keys", "list", run_folder).out
+    assert key["key"].split("_", 2)[2] not in terrine("keys", "list", run_folder, "--json").out
 
 
 def test_counters_that_a_running_server_uses_are_left_alone(tmp_path, monkeypatch):
@@ -292,6 +285,6 @@ def test_counters_that_a_running_server_uses_are_left_alone(tmp_path, monkeypatc
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
 
 
-def test_in_flight_must_hold_a_body(run_folder):
+def test_in_flight_must_hold_a_body(run_folder, terrine):
     done = terrine("serve", run_folder, "--in-flight", "40000000")
-    assert "--in-flight must be at least twice --body, 67108864" in done.stderr
+    assert "--in-flight must be at least twice --body, 67108864" in done.err

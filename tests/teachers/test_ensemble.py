@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import traceback
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -188,6 +189,44 @@ def test_private_rows_are_not_printed_with_the_work():
     assert "array" not in repr(rows) + repr(work)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Majority:
+    """A teacher of one's own: votes for the commonest class of its share."""
+
+    chunk: int = 3
+    suffix = ".bin"
+
+    def settings(self):
+        return {"teacher": "Majority"}
+
+    def fit(self, shares, *, ids, n_classes, seed, progress=None):
+        return [int(np.bincount(y, minlength=n_classes).argmax()) for _, y in shares]
+
+    def predict(self, models, X, *, watched=True):
+        return np.repeat(np.array(models, dtype=np.int16)[:, None], len(X), axis=1)
+
+    def dumps(self, models):
+        return bytes(models)
+
+    def loads(self, data):
+        return list(data)
+
+
+def test_a_teacher_of_ones_own_needs_the_protocol_alone(tmp_path):
+    data, shares = by_hand([1, 1, 2], [3], [], [2, 2, 0], [1])
+    expected = [1, 2, 1, 1]
+    assert (poll_teachers(data, shares, Majority(), X, classes=CLASSES, seed=0).counts == expected).all()
+    kept = fit_teachers(data, shares, Majority(), classes=CLASSES, seed=0, store=tmp_path)
+    assert (kept.vote(X).counts == expected).all()
+    assert (TeacherEnsemble.load(tmp_path, Majority()).vote(X).counts == expected).all()
+
+
+def test_what_is_no_teacher_is_refused_with_the_way_to_make_one():
+    for teach in (fit_teachers, lambda *some, **more: poll_teachers(*some, X, **more)):
+        with pytest.raises(InputError, match=r"GaussianNB is not a teacher. .*SklearnTeacher\(estimator=...\)"):
+            teach(DATA, shares_of(DATA), GaussianNB(), classes=CLASSES, seed=0)
+
+
 def test_balanced_shares_of_rows_without_units():
     data = PrivateData(DATA.X, DATA.y)
     shares = partition(data, n_teachers=5, method="balanced", key=KEY)
@@ -199,7 +238,7 @@ def test_balanced_shares_of_rows_without_units():
 def test_a_failure_of_another_kind_of_teacher_to_vote_tells_nothing(monkeypatch):
     taught = fit_teachers(DATA, shares_of(DATA), NETS, classes=CLASSES, seed=0)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise KeyError("Ann")
 
     monkeypatch.setattr(type(NETS), "predict", fail)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
+from terrine._validate import JsonObject
 from terrine.errors import DeltaWarning, InputError, OrderGridWarning
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 # The orders of the paper's tables: 2, 2.5, ..., 100.5 and 100 points from 100 to 500 (298 in all).
 ORDERS: NDArray[np.float64] = np.concatenate((np.arange(2.0, 100.75, 0.5), np.geomspace(100.0, 500.0, 100)))
 ORDERS.setflags(write=False)
-
-ONE_TEACHER = "one teacher's votes change, on any of the queries"
 
 Conversion = Literal["tight", "classic"]
 
@@ -81,11 +82,27 @@ class Guarantee:
     delta: float
     order: float
     basis: str
-    relation: str
+    relation: Relation
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation(self.relation))
+
     def __str__(self) -> str:
-        return f"({round_up(self.epsilon)}, {self.delta:g})-DP [{self.basis}; neighbours: {self.relation}]"
+        return f"({round_up(self.epsilon)}, {self.delta:g})-DP [{self.basis}; neighbours: {self.relation.sentence}]"
+
+    def to_json(self) -> JsonObject:
+        """For programs; ``neighbors`` is the relation for people."""
+        return asdict(self) | {"relation": str(self.relation), "neighbors": self.relation.sentence}
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """From what `to_json` wrote, or an older version: with the relation's sentence, maybe without notes."""
+        found = _validate.from_json(cls, value)
+        _validate.between("delta", found.delta, 0.0, 1.0)
+        if found.epsilon < 0:
+            raise InputError(f"Expected epsilon >= 0, got epsilon={found.epsilon}.")
+        return found
 
 
 def round_up(value: float, digits: int = 3) -> str:
@@ -100,7 +117,12 @@ def round_up(value: float, digits: int = 3) -> str:
 
 @overload
 def guarantee(
-    curve: RdpCurve, *, delta: float, conversion: Conversion = ..., relation: str = ..., n_records: int | None = ...
+    curve: RdpCurve,
+    *,
+    delta: float,
+    conversion: Conversion = ...,
+    relation: Relation = ...,
+    n_records: int | None = ...,
 ) -> Guarantee: ...
 @overload
 def guarantee(
@@ -108,7 +130,7 @@ def guarantee(
     *,
     delta: float,
     conversion: Conversion = ...,
-    relation: str = ...,
+    relation: Relation = ...,
     n_records: int | None = ...,
 ) -> Sensitive[Guarantee]: ...
 def guarantee(
@@ -116,7 +138,7 @@ def guarantee(
     *,
     delta: float,
     conversion: Conversion = "tight",
-    relation: str = ONE_TEACHER,
+    relation: Relation = Relation.ONE_TEACHER,
     n_records: int | None = None,
 ) -> Guarantee | Sensitive[Guarantee]:
     """The smallest epsilon that the curve gives at ``delta``; a secret curve gives a secret guarantee.
@@ -150,15 +172,10 @@ def guarantee(
             )
             public_notes.append(note)
             warnings.warn(note, DeltaWarning, stacklevel=2)
-    arguments: dict[str, Any] = {
-        "delta": delta,
-        "conversion": conversion,
-        "relation": relation,
-        "notes": tuple(public_notes),
-    }
+    convert = partial(_convert, delta=delta, conversion=conversion, relation=relation, notes=tuple(public_notes))
     if isinstance(curve, Sensitive):
-        return curve.map(lambda revealed: _convert(revealed, **arguments))
-    result = _convert(curve, **arguments)
+        return curve.map(convert)
+    result = convert(curve)
     for note in result.notes[len(public_notes) :]:
         warnings.warn(note, OrderGridWarning, stacklevel=2)
     return result
@@ -184,7 +201,7 @@ def delta_cost(*, order: float, delta: float) -> float:
 
 
 def _convert(
-    curve: RdpCurve, *, delta: float, conversion: Conversion, relation: str, notes: tuple[str, ...]
+    curve: RdpCurve, *, delta: float, conversion: Conversion, relation: Relation, notes: tuple[str, ...]
 ) -> Guarantee:
     epsilons = epsilons_at(curve.orders, curve.epsilons, delta=delta, conversion=conversion)
     best = int(np.argmin(epsilons))

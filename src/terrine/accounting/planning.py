@@ -24,7 +24,7 @@ from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
 from terrine.errors import InputError, OrderGridWarning, PlanError
-from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax
+from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax, LNMax
 from terrine.votes import Votes
 
 Array = NDArray[np.float64]
@@ -138,6 +138,23 @@ def plan(
         f"got epsilon={epsilon:g} at delta={delta:g} with {m} teachers, which pays for none; "
         "it takes more teachers, more consensus, a larger epsilon or a lower min_accuracy."
     )
+
+
+def expected_answers(mechanism: ConfidentGNMax | GNMax | LNMax, *, standin: Votes) -> tuple[float, float]:
+    """On public stand-in votes: the share of questions that are answered, and the share of answers that name the
+    plurality."""
+    sample = Sample(standin, "worst-case")
+    match mechanism:
+        case ConfidentGNMax(threshold=threshold, sigma_check=sigma_check, sigma_vote=sigma_vote):
+            one = _Candidates(sample, threshold, sigma_check, sigma_vote)
+            return float(one.answer_rate.item()), float(one.accuracy.item())
+        case GNMax(sigma=sigma):
+            return 1.0, float(sample.pr_plurality(sigma).mean())
+        case LNMax(scale=scale):
+            rng = np.random.default_rng(0)  # of an estimate on public votes: it protects nothing
+            counts = np.repeat(sample.counts, 25, axis=0)
+            noisy = counts + rng.laplace(scale=scale, size=counts.shape)
+            return 1.0, float((noisy.argmax(axis=1) == 0).mean())
 
 
 def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:

@@ -11,22 +11,26 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from terrine import _validate
+from terrine.accounting.advice import Units, advise
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import ORDERS, Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
-from terrine.analysis import analyze_votes
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
+from terrine.release.analysis import AnalysisSettings, analyze_votes
 from terrine.release.plan_tested import plan_tested
 from terrine.release.tested import publishable_guarantee, tested_guarantee
-from terrine.report.tables import plan_row, print_analysis, print_plan, print_route, route_row
+from terrine.report.plots import plot_analysis
+from terrine.report.tables import plan_row, print_advice, print_analysis, print_plan, print_route, route_row
 from terrine.votes import Votes
 
 _ORDERS = 10_000  # at most, in a span
+_POINTS = 100  # of a plot
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 
 
@@ -120,20 +124,29 @@ def analyze(
         result = analyze_votes(
             votes,
             chosen,
-            delta=delta,
-            n_answers=answers,
-            accountant=accountant,
-            conversion=conversion,
-            bound=bound,
-            orders=_parse_orders(orders),
-            n_records=records,
+            AnalysisSettings(
+                delta=delta,
+                n_answers=answers,
+                accountant=accountant,
+                conversion=conversion,
+                bound=bound,
+                orders=_parse_orders(orders),
+                n_records=records,
+                tested=tested,
+            ),
             student_proba=_load_proba(student_proba, len(votes)),
-            tested=tested,
-            plot=plot,
             reveal=reveal,
+            n_points=0 if plot is None else _POINTS,
             progress=progress,
         )
-    show(result, as_json=as_json)
+    if plot is not None:
+        plot_analysis(result, plot)
+    if as_json:
+        print_json(result.to_json() | ({} if plot is None else {"plot": str(plot)}))
+    else:
+        print_analysis(result)
+        if plot is not None:
+            Console().print(f"Plot: {escape(str(plot))}")
 
 
 @app.command("plan")
@@ -152,6 +165,12 @@ def plan_command(
         int | None, typer.Option(help="So many questions, each answered (GNMax): takes no assumption about votes.")
     ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
+    units: Annotated[
+        int | None, typer.Option(help="A public guess of how many people (or rows) the private data have.")
+    ] = None,
+    accept_large_delta: Annotated[
+        bool, typer.Option("--accept-large-delta", help="Plan with a delta that is not below 1/units all the same.")
+    ] = False,
     min_accuracy: Annotated[
         float | None, typer.Option(help="Share of answers that must name the plurality (0.95 unless given).")
     ] = None,
@@ -171,11 +190,14 @@ def plan_command(
         raise InputError(
             "Expected one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."
         )
+    known = None if units is None else Units(number=units, public=False)
     if questions is not None:
         others = [teachers, classes, max_queries, min_accuracy]
         if route or accountant != "worst-case" or others != [None] * 4:
             raise InputError("Expected --questions with --epsilon and --delta alone: it plans by worst case.")
-        _plan_questions(questions, epsilon=epsilon, delta=delta, as_json=as_json)
+        _plan_questions(
+            questions, epsilon=epsilon, delta=delta, units=known, accept_large_delta=accept_large_delta, as_json=as_json
+        )
         return
     if standin is not None:
         votes = Votes.load(standin)
@@ -218,11 +240,27 @@ def plan_command(
             tested = plan_tested(
                 proposal, standin=votes, max_queries=max_queries, min_accuracy=accurate, progress=progress
             )
+    advice = advise(
+        mechanism=chosen,
+        n_queries=proposal.n_queries,
+        n_answers=proposal.n_answers,
+        delta=delta,
+        n_teachers=votes.n_teachers,
+        n_classes=votes.n_classes,
+        n_public=max_queries,
+        units=known,
+        standin=votes,
+        consensus=consensus,
+        accept_large_delta=accept_large_delta,
+    )
     if as_json:
         result = {**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command}
+        result |= {"advice": advice.to_json()}
         print_json(result | ({"tested": None if tested is None else route_row(tested)} if route else {}))
+        advice.check()
         return
     print_plan(proposal, start, title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers")
+    print_advice(advice)
     console = Console()
     console.print("Fix these numbers before the first query: the guarantee is for at most so many queries and answers.")
     console.print("Check it against your votes:")
@@ -238,30 +276,38 @@ def plan_command(
                 f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
                 f"--test-order {tested.order:.5g} --test-share {tested.share:g}"
             )
+    advice.check()
 
 
-def _plan_questions(n_queries: int, *, epsilon: float, delta: float, as_json: bool) -> None:
+def _plan_questions(
+    n_queries: int, *, epsilon: float, delta: float, units: Units | None, accept_large_delta: bool, as_json: bool
+) -> None:
     chosen = least_noise(n_queries=n_queries, epsilon=epsilon, delta=delta)
     found = publishable_guarantee(chosen, n_queries=n_queries, delta=delta)
     command = (
         f"terrine analyze VOTES --mechanism gnmax --sigma {chosen.sigma:g} --queries {n_queries} --delta {delta!r}"
     )
+    advice = advise(
+        mechanism=chosen,
+        n_queries=n_queries,
+        n_answers=n_queries,
+        delta=delta,
+        units=units,
+        accept_large_delta=accept_large_delta,
+    )
     if as_json:
-        print_json({"sigma": chosen.sigma, "queries": n_queries, "epsilon": found.epsilon, "analyze": command})
+        result = {"sigma": chosen.sigma, "queries": n_queries, "epsilon": found.epsilon, "analyze": command}
+        print_json({**result, "advice": advice.to_json()})
+        advice.check()
         return
     console = Console()
     console.print(f"GNMax with sigma = {chosen.sigma:g} votes answers {n_queries} questions for", end=" ")
     console.print(f"ε = {round_up(found.epsilon)} at δ = {delta:g}, whatever the votes are.")
+    print_advice(advice)
     console.print("An answer nearly always names the plurality where it leads by 5 sigma votes or more.")
     console.print("Check it against your votes:")
     print(f"  {command}")
-
-
-def show(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        print_analysis(result)
+    advice.check()
 
 
 def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:

@@ -62,9 +62,9 @@ def demo(
         accuracy = without_privacy(run).reveal()  # the demo's private images are nobody's
     baseline = {"accuracy": accuracy, "kind": f"a support vector machine on {COMPARED:,} private images"}
     path = write_run_report(run)
-    facts: dict[str, Any] = {"run": str(run.folder), "report": str(path), "guarantee": run.guarantee()}
+    facts: dict[str, Any] = {"run": str(run.folder), "report": str(path), "guarantee": run.guarantee().to_json()}
     facts |= {"student": run.student_facts(), "baseline": baseline}
     if as_json:
         print_json(facts)
     else:
-        print_demo(facts)
+        print_demo(run.guarantee(), facts)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from terrine.cli.common import Json, app, print_json
 from terrine.errors import LedgerError
+from terrine.ledger.place import ledger_place
+
+if TYPE_CHECKING:
+    from terrine.ledger import Ledger
 
 ledger_app = typer.Typer(help="Show, verify, upgrade or export a ledger.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(ledger_app, name="ledger")
@@ -23,8 +27,16 @@ Where = Annotated[
 ]
 
 
-def _where(given: str) -> str:
-    return f"{given}/ledger.sqlite" if Path(given).is_dir() else given
+def _open(given: str) -> Ledger:
+    """A ledger; of a run directory, the one that it spends from, by the same rule as every command."""
+    from terrine.ledger import Ledger
+
+    folder = Path(given)
+    if not folder.is_dir():
+        return Ledger(given)
+    from terrine.runs.local import bound_ledger
+
+    return bound_ledger(folder) or Ledger(ledger_place(None, folder))
 
 
 @ledger_app.command("show")
@@ -33,16 +45,14 @@ def show_command(where: Where, as_json: Json = False) -> None:
 
     Keep the head: it proves later that nothing was removed.
     """
-    from terrine.ledger import Ledger
     from terrine.report.tables import print_ledger
 
-    with Ledger(_where(where)) as ledger:
-        accounts = {name: vars(spent) for name, spent in sorted(ledger.accounts().items())}
-        found = {**ledger.summary(), "accounts": accounts}
+    with _open(where) as ledger:
+        found, accounts = ledger.summary(), ledger.accounts()
     if as_json:
-        print_json(found)
+        print_json({**found.to_json(), "accounts": {name: vars(spent) for name, spent in sorted(accounts.items())}})
     else:
-        print_ledger(found)
+        print_ledger(found, accounts)
 
 
 @ledger_app.command("verify")
@@ -54,10 +64,10 @@ def verify_command(
     as_json: Json = False,
 ) -> None:
     """Check every entry of the ledger; a problem is exit code 2."""
-    from terrine.ledger import Head, Ledger
+    from terrine.ledger import Head
 
     seen = None if head is None else Head.parse(head)
-    with Ledger(_where(where)) as ledger:
+    with _open(where) as ledger:
         problems = ledger.verify(head=seen)
         newest = ledger.head()
     if as_json:
@@ -74,9 +84,7 @@ def upgrade_command(where: Where, as_json: Json = False) -> None:
 
     The first command that writes does the same; on PostgreSQL it takes the owner of the tables.
     """
-    from terrine.ledger import Ledger
-
-    with Ledger(_where(where)) as ledger:
+    with _open(where) as ledger:
         ledger.upgrade()
         head, root = ledger.tree_head()
     if as_json:
@@ -92,9 +100,8 @@ def export_command(
 ) -> None:
     """All entries and answers as lines of JSON."""
     from terrine._files import write_atomically
-    from terrine.ledger import Ledger
 
-    with Ledger(_where(where)) as ledger:
+    with _open(where) as ledger:
         lines = ledger.export()
         if to is None:
             for line in lines:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from terrine.budgets import mechanism_to_json
 from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.errors import InputError
 
 if TYPE_CHECKING:
+    from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
     from terrine.runs.remote import RemoteRun
 
@@ -76,6 +79,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
     A rerun trains only what is missing.
     """
     run = open_run(source, out)
+    warn_first(run)
     with progress_bar("teaching", quiet=as_json) as progress:
         shares = run.teach(progress=progress)
     kept = run.config.teachers.keep
@@ -92,7 +96,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
         return
     done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
     print(f"{shares.n_teachers:,} teachers, {done}.")
-    print(f"Neighbours: {shares.relation}.")
+    print(f"Neighbours: {shares.relation.sentence}.")
     print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
 
@@ -186,7 +190,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     with progress_bar("labelling", quiet=as_json) as progress:
         run.label(progress=progress)
     if as_json:
-        print_json(run.guarantee())
+        print_json(run.guarantee().to_json())
         return
     print_label(run)
     print(f"Next: terrine learn {run.folder}")
@@ -242,8 +246,11 @@ def run_command(
         return
     from terrine.runs.facts import write_run_report
     from terrine.runs.local import Run
+    from terrine.runs.ready import check_extras
 
     run = open_any(source, out)
+    check_extras(run.config, report=True)
+    warn_first(run)
     if reveal and not isinstance(run, Run):
         raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
     stages: list[tuple[str, Callable[..., object]]] = [("labelling", run.label), ("learning", run.learn)]
@@ -256,12 +263,70 @@ def run_command(
     shown, facts = run.guarantee(), run.student_facts() or {}
     secret = secret_of(run) if reveal and isinstance(run, Run) else {}
     if as_json:
-        print_json({"run": str(run.folder), "report": str(path), "guarantee": shown, "student": facts, **secret})
+        print_json(
+            {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": facts, **secret}
+        )
         return
     print_label(run)
     print_student(run, facts)
-    print_secret(secret, shown["n_teachers"])
+    print_secret(secret, shown.n_teachers)
     print(f"Report: {path}")
+
+
+@app.command("rehearse")
+def rehearse_command(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run's settings (.toml), or a run directory.")],
+    labelled: Annotated[
+        Path | None, typer.Option(help="Labeled PUBLIC rows, in columns like the private ones. Never private rows.")
+    ] = None,
+    teachers: Annotated[
+        str | None, typer.Option(help="Numbers of teachers, as 50,100 (default: half, once and twice the run's).")
+    ] = None,
+    epsilons: Annotated[str, typer.Option(help="Budgets to try, as 0.5,1,2.")] = "0.5,1,2,4",
+    units: Annotated[
+        int | None, typer.Option(help="Public guess of the number of people (default: data.units_planned).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play a run on labeled public rows, for several numbers of teachers and budgets. Costs no privacy."""
+    from terrine.report.plots import check_plot, rehearsal_plot
+    from terrine.report.tables import print_rehearsal
+    from terrine.runs.config import read_config
+    from terrine.runs.rehearsal import rehearse_run
+
+    if plot is not None:
+        check_plot(plot)
+    config = read_config(source / "config.toml" if source.is_dir() else source)
+    number = config.teachers.number
+    teams = sorted({max(1, number // 2), number, 2 * number}) if teachers is None else _numbers(teachers, "--teachers")
+    with progress_bar("rehearsing", quiet=as_json) as progress:
+        found = rehearse_run(
+            config,
+            labelled=labelled,
+            n_teachers=[int(m) for m in teams],
+            epsilons=_numbers(epsilons, "--epsilons"),
+            units=units,
+            progress=progress,
+        )
+    if plot is not None:
+        rehearsal_plot(found.to_json(), plot)
+    if as_json:
+        print_json(found.to_json())
+        return
+    print_rehearsal(found.to_json())
+    if plot is not None:
+        print(f"Plot: {plot}")
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [-1.0]
+    if min(found) <= 0 or (option == "--teachers" and any(value != int(value) for value in found)):
+        raise InputError(f"{option} must be a list of numbers above 0, such as 50,100; got {text[:60]!r}.")
+    return found
 
 
 def describe(source: Path, *, as_json: bool) -> None:
@@ -275,25 +340,62 @@ def describe(source: Path, *, as_json: bool) -> None:
             "Expected --dry-run with a run of your own teachers, got one with labels.url; the service's /v1/about "
             "says what its answers cost."
         )
-    facts = dry_run(source)
+    found = dry_run(source)
     if as_json:
-        print_json(facts)
+        print_json(found.to_json())
     else:
-        from terrine.report.tables import print_dry_run
+        from terrine.report.tables import print_advice
 
-        print_dry_run(facts)
+        print_dry_run(found)
+        print_advice(found.advice)
+    found.advice.check()  # a run would stop here
+
+
+def print_dry_run(found: DryRun) -> None:
+    """What a run would do, and its worst-case cost."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from terrine.accounting.curves import round_up
+
+    table = Table(title="What this run would do", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    mechanism = mechanism_to_json(found.mechanism)
+    kind = mechanism.pop("kind")
+    table.add_row("teachers", f"{found.n_teachers:,}", f"{found.teacher}, on {escape(found.data)}")
+    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
+    table.add_row("questions, at most", f"{found.n_queries:,}", f"of {found.n_public:,} public rows")
+    table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
+    table.add_row("student", found.student, "")
+    epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
+    table.add_row("ε, publishable", epsilon, f"δ={found.guarantee.delta:g}, worst case: whatever the votes are")
+    Console().print(table)
+
+
+def warn_first(run: Run | RemoteRun) -> None:
+    """What the owner should know before anything is taught or spent; on stderr, in JSON mode too."""
+    from terrine.runs.local import Run
+
+    if isinstance(run, Run) and not (run.folder / "ledger.json").exists():
+        for one in run.advice.warnings:
+            print(f"terrine: warning: {one}", file=sys.stderr)
 
 
 def print_label(run: Run | RemoteRun) -> None:
     from terrine.accounting.curves import round_up
 
     shown = run.guarantee()
-    print(f"{shown['answered']:,} queries were answered and {shown['withheld']:,} withheld.")
-    if shown["unasked"]:
-        full = "key's quota" if shown.get("why_unasked") == "quota_exhausted" else "budget"
-        print(f"{shown['unasked']:,} were never asked: the {full} was used up before.")
-    epsilon = f"ε = {round_up(shown['epsilon'])} at δ = {shown['delta']:g}; neighbours: {shown['relation']}."
-    if shown.get("secure_noise", True):
+    print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
+    if shown.repeated:
+        print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")
+    if shown.unasked:
+        full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
+        print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
+    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
+    if shown.secure_noise:
         print(f"Guarantee: {epsilon}")
     else:
         print(

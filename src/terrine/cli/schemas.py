@@ -24,7 +24,10 @@ def schema_command(
     unit: Annotated[str | None, typer.Option(help="The private table's column of whom a row belongs to.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be given several times.")] = None,
 ) -> None:
-    """Draft a schema from a public table and print it as TOML. Never give it private rows."""
+    """Draft a schema from a public table, as TOML.
+
+    Never give it private rows.
+    """
     from terrine.schema import draft, read_table
 
     listed = None if classes is None else [one.strip() for one in classes.split(",")]
@@ -40,7 +43,9 @@ def check_command(
     public: Annotated[bool, typer.Option("--public", help="The table may lack label and unit.")] = False,
     most: Annotated[int, typer.Option(help="List at most this number of faults.", min=0)] = 1000,
 ) -> None:
-    """List the cells that are not as the schema says, by line and without the cells. The output is secret.
+    """List cells that are not as the schema says. Secret.
+
+    By line and column, without the cells themselves.
 
     The exit code is 0 whatever the cells hold; it is 2 where the header does not fit the schema.
     """

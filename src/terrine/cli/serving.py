@@ -16,6 +16,7 @@ import typer
 from terrine._optional import require
 from terrine.cli.common import Json, app, print_json
 from terrine.errors import InputError, LedgerError, ServiceError
+from terrine.ledger.place import ledger_place
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -99,8 +100,7 @@ def serve(
             f"--in-flight must be at least twice --body, {2 * body}, so that one body fits its key's half."
         )
     served = {"folder": str(folder.absolute()), "ledger": ledger, "limits": limits}
-    place = ledger or os.environ.get("TERRINE_LEDGER") or ""
-    if workers > 1 and not place.startswith("postgresql"):
+    if workers > 1 and not str(ledger_place(ledger, folder)).startswith("postgresql"):
         raise InputError("Expected a ledger on PostgreSQL with more than one worker, got another.")
     os.environ[_SERVED] = json.dumps(served)
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
@@ -164,17 +164,12 @@ def app_of_run() -> FastAPI:
     run = Run(served["folder"])
     voters = run.voters()
     ledger = run.ledger(served["ledger"])
-    keys = Keys(place_of(run, served["ledger"]))
+    keys = Keys(ledger_place(served["ledger"], run.folder))
     rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
     app = make_app(voters, run.mechanism, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app
-
-
-def place_of(run: Any, ledger: str | None) -> str | Path:
-    place: str | Path = ledger or os.environ.get("TERRINE_LEDGER") or run.folder / "ledger.sqlite"
-    return place
 
 
 def checked(folder: Path, where: str | None) -> Ledger:
@@ -195,7 +190,7 @@ def _keys(folder: Path, where: str | None) -> Keys:
 
     run = Run(folder)
     run.ledger(where).close()
-    return Keys(place_of(run, where))
+    return Keys(ledger_place(where, folder))
 
 
 @keys_app.command("create")

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
-from terrine.accounting.curves import ONE_TEACHER
 from terrine.budgets import canonical, mechanism_to_json
 from terrine.datasets.data import PublicData
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, TeachersError, TerrineError
@@ -20,6 +19,7 @@ from terrine.ledger import Ask, Kept, Ledger, Reservation
 from terrine.ledger.chain import other_rows
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome, answer, validated_proba
 from terrine.noise import Noise, SeededNoise, as_noise, to_lattice
+from terrine.relations import Relation
 from terrine.votes import Votes
 
 Progress = Callable[[float], object]
@@ -83,9 +83,10 @@ class Labeller:
         self._before = None if identity else hashlib.sha256(before.encode()).digest()
         ledger.budget.price(mechanism, n_queries=1, n_answers=1)
         relation = getattr(ensemble, "relation", None)
-        if relation is not None and ledger.budget.relation not in (ONE_TEACHER, relation):
+        if relation is not None and ledger.budget.relation not in (Relation.ONE_TEACHER, relation):
             raise InputError(
-                f"Expected teachers for the budget's neighbours ({ledger.budget.relation}), got others: {relation}."
+                f"Expected teachers for the budget's neighbours ({ledger.budget.relation.sentence}), got others: "
+                f"{Relation(relation).sentence}."
             )
         # All that can fail for public reasons fails here: an answer to votes that anyone may know.
         proba = np.full((1, len(ensemble.classes)), 1 / len(ensemble.classes)) if self._interactive else None

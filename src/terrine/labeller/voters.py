@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.datasets.data import PublicData
@@ -86,6 +87,12 @@ def public_rows(X: PublicData | ArrayLike) -> NDArray[Any]:
             row = int(large.reshape(len(rows), -1).any(axis=1).argmax())
             raise InputError(f"Expected whole numbers of at most 2^53, got a larger one in row {row}.")
     return rows
+
+
+def repeats(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n_rows,) whether a row has the values of an earlier one: the same question, which is asked and paid for once."""
+    first: dict[bytes, int] = {}
+    return np.array([first.setdefault(digest, k) != k for k, digest in enumerate(row_digests(rows))], dtype=np.bool_)
 
 
 def row_digests(rows: NDArray[Any]) -> list[bytes]:

@@ -55,6 +55,7 @@ from terrine.ledger.entries import (
     checked_request_id,
     header_digest,
 )
+from terrine.ledger.views import Point, RequestState, Summary
 from terrine.mechanisms import Mechanism, Outcome
 
 if TYPE_CHECKING:
@@ -371,12 +372,12 @@ class Ledger:
         with self._store.transaction(write=False) as now:
             return Derived.newest(now, now.last()).counts.outcomes()
 
-    def request(self, request_id: str) -> dict[str, Any] | None:
+    def request(self, request_id: str) -> RequestState | None:
         """A request's parts and what was charged for them; None where it is not known."""
         with self._store.transaction(write=False) as now:
             return reading.request(now, checked_request_id(request_id))
 
-    def history(self, *, buckets: int = 200) -> list[dict[str, Any]]:
+    def history(self, *, buckets: int = 200) -> list[Point]:
         """Time, queries, answers and share of the budget used, at no more than so many entries, evenly spread."""
         buckets = _validate.integer("buckets", buckets, at_least=1)
         with self._store.transaction(write=False) as now:
@@ -428,7 +429,7 @@ class Ledger:
         with self._store.transaction(write=False) as now:
             return doubts + look(now)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Public numbers to show: the budget, its guarantee, what is spent, reserved and left."""
         with self._store.transaction(write=False) as now:
             last = now.last()
@@ -437,21 +438,21 @@ class Ledger:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OrderGridWarning)  # it is among the notes
             guarantee = self._budget.guarantee()
-        return {
-            "schema": LEDGER_SCHEMA,
-            "ledger_id": self._id,
-            "head": str(derived.tree_head(self._start).head),
-            "root": derived.tree_head(self._start).root,
-            "budget": self._budget.to_json(),
-            "guarantee": vars(guarantee),
-            "secure": derived.counts.secure,
-            "entries": last.seq if last else 0,
-            "queries": spent.queries,
-            "answers": spent.answers,
-            "unsettled": derived.counts.open,
+        head, root = derived.tree_head(self._start)
+        return Summary(
+            ledger_id=self._id,
+            head=str(head),
+            root=root,
+            budget=self._budget,
+            guarantee=guarantee,
+            secure=derived.counts.secure,
+            entries=head.seq,
+            queries=spent.queries,
+            answers=spent.answers,
+            unsettled=derived.counts.open,
             **derived.counts.outcomes(),
-            "remaining": self._budget.remaining(spent),
-        }
+            remaining=self._budget.remaining(spent),
+        )
 
     def close(self) -> None:
         """Let go of the database; a verb called later opens it again."""

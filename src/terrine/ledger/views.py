@@ -3,16 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from terrine import _validate
+from terrine._validate import JsonObject
+from terrine.accounting.curves import Guarantee
 from terrine.budgets import Budget, Spending, canonical
 from terrine.errors import InputError
 from terrine.ledger import merkle
-from terrine.ledger.entries import RESERVE, SETTLE, Head, Proof
+from terrine.ledger.entries import LEDGER_SCHEMA, RESERVE, SETTLE, Head, Proof
 
 if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A ledger's numbers: its budget, the guarantee, and what is spent, reserved and left."""
+
+    ledger_id: str
+    head: str
+    root: str
+    budget: Budget
+    guarantee: Guarantee
+    secure: bool  # whether all noise was drawn by the secure sampler
+    entries: int
+    queries: int
+    answers: int
+    unsettled: int  # queries that are reserved and not settled: in flight, or left by a crash
+    answered: int
+    withheld: int
+    reinforced: int
+    remaining: dict[str, float]
+
+    def to_json(self) -> JsonObject:
+        found = {"budget": self.budget.to_json(), "guarantee": self.guarantee.to_json()}
+        return {"schema": LEDGER_SCHEMA, **vars(self), **found}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestState:
+    """What was charged for a request, and whether all of it is settled."""
+
+    request_id: str
+    account: str
+    parts: int
+    queries: int
+    answers: int
+    unsettled: int
+    settled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What was spent up to a time, and what share of the budget that is."""
+
+    time: str
+    queries: int
+    answers: int
+    share_spent: float
 
 
 def proof(now: Transaction, first: int, second: int) -> Proof | None:
@@ -35,37 +85,37 @@ def proof(now: Transaction, first: int, second: int) -> Proof | None:
     return Proof(first=first, second=second, root=root, **found)
 
 
-def request(now: Transaction, request_id: str) -> dict[str, Any] | None:
+def request(now: Transaction, request_id: str) -> RequestState | None:
     entries = [entry for entry in now.of_request(request_id) if entry.kind in (RESERVE, SETTLE)]
     if not entries and not now.digests([request_id]):
         return None
     reserved = {entry.part: entry for entry in entries if entry.kind == RESERVE}
     settled = {entry.part: entry for entry in entries if entry.kind == SETTLE}
     charged = [settled.get(part, entry).spending for part, entry in reserved.items()]
-    return {
-        "request_id": request_id,
-        "account": entries[0].account if entries else "",
-        "parts": len(reserved),
-        "queries": sum(part.queries for part in charged),
-        "answers": sum(part.answers for part in charged),
-        "unsettled": sum(entry.n_queries for part, entry in reserved.items() if part not in settled),
-        "settled": reserved.keys() <= settled.keys(),
-    }
+    return RequestState(
+        request_id=request_id,
+        account=entries[0].account if entries else "",
+        parts=len(reserved),
+        queries=sum(part.queries for part in charged),
+        answers=sum(part.answers for part in charged),
+        unsettled=sum(entry.n_queries for part, entry in reserved.items() if part not in settled),
+        settled=reserved.keys() <= settled.keys(),
+    )
 
 
-def history(now: Transaction, budget: Budget, buckets: int) -> list[dict[str, Any]]:
+def history(now: Transaction, budget: Budget, buckets: int) -> list[Point]:
     last = now.last()
     if last is None:
         return []
     n = min(buckets, last.seq)
     seqs = {last.seq - (last.seq - 1) * k // max(n - 1, 1) for k in range(n)}  # the newest first, the oldest last
     return [
-        {
-            "time": entry.time,
-            "queries": entry.total.queries,
-            "answers": entry.total.answers,
-            "share": _share(budget, entry.total),
-        }
+        Point(
+            time=entry.time,
+            queries=entry.total.queries,
+            answers=entry.total.answers,
+            share_spent=_share(budget, entry.total),
+        )
         for entry in now.some_entries(seqs)
     ]
 

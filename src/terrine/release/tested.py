@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike
 
 from terrine import _validate
 from terrine.accounting.costs import unit_costs, worst_case_cost
-from terrine.accounting.curves import ONE_TEACHER, ORDERS, Conversion, Guarantee, RdpCurve, delta_cost, guarantee
+from terrine.accounting.curves import ORDERS, Conversion, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
+from terrine.relations import Relation
 from terrine.release.gap_bound import gap_costs, gaps_of
 from terrine.release.sanitize import Method, Sanitizer, delta_shares, rule_of_thumb_order
 from terrine.release.smooth import Array
@@ -102,7 +103,7 @@ def sanitize(
         delta=delta,
         order=total.order,
         basis=f"worst case over all votes for {len(votes)} queries, plus the release of a number for these votes",
-        relation=ONE_TEACHER,
+        relation=Relation.ONE_TEACHER,
         notes=(
             f"on_these_votes holds after the fact, for {n_answered} answers, except with chance {delta_release:g}.",
             *(() if secure else (INSECURE,)),
@@ -264,7 +265,7 @@ def tested_guarantee(
             f"tested release: at most {n_queries} queries and {n_answers} answers, let out only if a private test, "
             "fixed beforehand, shows that they cost no more"
         ),
-        relation=ONE_TEACHER,
+        relation=Relation.ONE_TEACHER,
         mechanism=mechanism,
         n_teachers=n_teachers,
         n_classes=n_classes,

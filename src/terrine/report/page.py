@@ -16,8 +16,10 @@ from typing import Any
 from terrine import _validate
 from terrine._files import write_atomically
 from terrine._optional import require
-from terrine.accounting.curves import ONE_TEACHER, round_up
+from terrine.accounting.advice import ANSWERS_EACH
+from terrine.accounting.curves import round_up
 from terrine.errors import InputError, SecretError
+from terrine.relations import Relation
 from terrine.report import charts
 
 WATERMARK = "SECRET: depends on private votes. Do not publish."
@@ -34,23 +36,23 @@ SECRETS = (
 
 # By neighbouring relation: what is protected, what nobody can tell about it, and who may come several times.
 _PROTECTED = {
-    "one row is replaced by another; the number of rows is public": (
+    Relation.ROW_REPLACED: (
         "row",
         "a given row was in the private data, or a different row in its place",
         "A person with several rows",
     ),
-    "one unit is replaced by another; the number of units is public": (
+    Relation.UNIT_REPLACED: (
         "unit",
         "a given unit (say, a person with all of their rows) was in the private data, or a different unit in its place",
         "Several units, such as a family, or one person under two names",
     ),
-    "one unit is added, removed or changed": (
+    Relation.UNIT_ANY: (
         "unit",
         "a given unit (say, a person with all of their rows) was in the private data, was not, or was there with "
         "different rows",
         "Several units, such as a family, or one person under two names",
     ),
-    ONE_TEACHER: (
+    Relation.ONE_TEACHER: (
         "teacher",
         "a given teacher, which learned from one share of the private data, voted as it did or differently",
         "A person with rows in several shares",
@@ -162,6 +164,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
     try:
         guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
         view = {
+            "advice": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
@@ -195,7 +198,8 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
     # Of the epsilon as it is shown, so that a reader who checks finds the same.
     factor = math.exp(min(float(epsilon), 50.0)) * (1 + 1e-12)
     guess = min((factor + delta) / (factor + 1), 1.0)
-    unit, whether, several = _PROTECTED.get(guarantee["relation"], _OTHER)
+    relation = Relation(guarantee["relation"])
+    unit, whether, several = _PROTECTED.get(relation, _OTHER)
     return {
         "epsilon": epsilon,
         "delta": _upwards(delta, plain=-2),
@@ -205,7 +209,9 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
         "guess_words": round_up(100 * guess, 1 if guess < 0.99 else 3).replace("100.000", "100") + "%",
         "reliable": guess <= 0.95,
         "unit": unit,
-        "whether": whether + (guarantee["relation"] if unit == "difference" else ""),
+        "whether": whether + (relation.sentence if unit == "difference" else ""),
+        "neighbors": relation.sentence,
+        "size_is_public": relation.size_is_public,
         "several": several,
     }
 
@@ -270,7 +276,8 @@ def _balance(by_class: dict[str, int], answered: int) -> dict[str, Any]:
         for name, n in list(by_class.items())[:CLASSES_SHOWN]
     ]
     never = sum(n == 0 for n in by_class.values())
-    return {"columns": _columns(rows), "never": never, "hidden": len(by_class) - len(rows)}
+    few = [name for name, n in by_class.items() if 0 < n < ANSWERS_EACH][:CLASSES_SHOWN]
+    return {"columns": _columns(rows), "never": never, "few": few, "hidden": len(by_class) - len(rows)}
 
 
 def _per_class(accuracy: dict[str, float | None] | None) -> dict[str, Any] | None:

@@ -6,45 +6,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from terrine._files import write_atomically
 from terrine._optional import require
 from terrine.errors import InputError
-
-Array = NDArray[np.float64]
+from terrine.release.analysis import Analysis
 
 FORMATS = (".png", ".svg", ".pdf")
+_SERIES = ("#1f5fa8", "#c77c11", "#2e7d4f", "#7a4fa3", "#b0413e", "#4c5a67")
 _COLOURS = {"gaussian": "#9aa5b1", "argmax": "#1f5fa8", "secret": "#c0392b"}
 
 
-def epsilon_by_query(
-    path: Path,
-    *,
-    queries: NDArray[np.int64],
-    worst_case: Array,
-    gaussian: Array | None,
-    revealed: Array | None,
-    revealed_label: str,
-    delta: float,
-    title: str,
-) -> None:
-    """Epsilon after each question: the worst cases (public) and, if given, the data-dependent cost (secret).
+def plot_analysis(found: Analysis, path: Path) -> None:
+    """Epsilon after each question: the worst cases (public) and, if revealed, the data-dependent cost (secret).
 
     Args:
+        found: made with ``n_points``.
         path: where to; .png, .svg or .pdf.
-        queries: (n_points,) how many questions had been asked.
-        worst_case, gaussian, revealed: (n_points,) epsilons; None leaves a line out.
     """
+    lines = found.by_query
+    if lines is None:
+        raise InputError("A plot needs an analysis by query: make it with n_points above 0.")
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
-    if gaussian is not None:
-        axes.plot(queries, gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram")
-    axes.plot(queries, worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
-    if revealed is not None:
-        axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=revealed_label)
+    queries, revealed = lines.queries, lines.revealed
+    if lines.gaussian is not None:
+        axes.plot(
+            queries, lines.gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram"
+        )
+    axes.plot(queries, lines.worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
+    if revealed is not None and found.on_these_votes is not None:
+        label = f"on these votes, {found.on_these_votes.accountant} accountant (secret)"
+        axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=label)
         axes.annotate(
             "secret: the red line depends on private votes",
             (0.99, 0.02),
@@ -53,8 +48,9 @@ def epsilon_by_query(
             fontsize=9,
             color=_COLOURS["secret"],
         )
-    axes.set(xlabel="questions put to the teachers", ylabel=f"ε at δ = {delta:g} (lower is more private)", title=title)
-    axes.set_xlim(0, int(queries[-1]))
+    axes.set(xlabel="questions put to the teachers", ylabel=f"ε at δ = {found.delta:g} (lower is more private)")
+    axes.set_title(f"{type(found.mechanism).__name__}, {found.n_teachers:,} teachers, {found.n_classes} classes")
+    axes.set_xlim(0, queries[-1])
     axes.set_ylim(0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -78,6 +74,57 @@ def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     write_atomically(path, lambda file: figure.savefig(file, format=path.suffix[1:].lower(), dpi=150), mode=0o600)
+
+
+def rehearsal_plot(facts: dict[str, Any], path: Path) -> None:
+    """The student's accuracy by epsilon, a line for each number of teachers, as `Rehearsal.to_json` gives them."""
+    check_plot(path)
+    figure = _figure()
+    axes = figure.subplots()
+    teams = sorted({one["n_teachers"] for one in facts["cells"]})
+    for place, m in enumerate(teams):
+        mine = [one for one in facts["cells"] if one["n_teachers"] == m and one["student_accuracy"] is not None]
+        mine.sort(key=lambda one: one["epsilon"])
+        right = np.array([one["student_accuracy"] for one in mine])
+        axes.errorbar(
+            np.array([one["epsilon"] for one in mine]) * 1.03 ** (place - (len(teams) - 1) / 2),  # side by side
+            right,
+            yerr=1.96 * np.sqrt(right * (1 - right) / facts["n_test"]),
+            color=_SERIES[place % len(_SERIES)],
+            marker="os^Dv<>"[place % 7],
+            capsize=3,
+            label=f"{m:,} teachers"
+            if not mine
+            else f"{m:,} teachers of {mine[0]['rows_per_teacher']:,} rows, {mine[0]['consensus']:.0%} agree",
+        )
+    if facts["without_privacy"] is not None:
+        axes.axhline(
+            facts["without_privacy"],
+            color=_COLOURS["gaussian"],
+            ls="--",
+            label="same learner on the true labels, without privacy",
+        )
+    axes.set_xscale("log")
+    epsilons = sorted({one["epsilon"] for one in facts["cells"]})
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set(
+        xlabel=f"ε at δ = {facts['delta']:g} (lower is more private)",
+        ylabel=f"student right on {facts['n_test']:,} rows (bars: 95%)",
+        title=f"Rehearsal on {facts['n_labelled']:,} labeled public rows (simulated noise)",
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150))
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a plot that could not be written, before hours are spent on what it shows."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"A plot file must end in {', '.join(FORMATS)}, got {path.name}.")
+    _figure()
 
 
 def _figure() -> Any:

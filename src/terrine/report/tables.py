@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from terrine.accounting.advice import Advice
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
+from terrine.budgets import Spending
+from terrine.ledger.views import Summary
+from terrine.mechanisms import ConfidentGNMax
+from terrine.published import PublishedGuarantee
+from terrine.release.analysis import Analysis
 from terrine.release.plan_tested import TestedPlan
 
 
-def print_analysis(result: dict[str, Any]) -> None:
-    """The result of `analyze_votes`."""
+def print_analysis(result: Analysis) -> None:
+    """What these answers cost; what depends on the votes is marked as secret."""
 
     def add(label: str, value: str, about: str = "") -> None:
         table.add_row(label, value, about)
@@ -26,45 +33,41 @@ def print_analysis(result: dict[str, Any]) -> None:
     table.add_column(justify="right")
     table.add_column()
     table.show_header = False
-    mechanism = dict(result["mechanism"])
-    name = mechanism.pop("name")
-    add("mechanism", name, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    add("questions", f"{result['queries']:,}", f"{result['n_teachers']:,} teachers, {result['n_classes']} classes")
-    answered = result["answers_at_most"]
-    if name in ("ConfidentGNMax", "InteractiveGNMax"):
-        add("answers, at most", f"{answered:,}", "fixed beforehand; --answers")
-    shown = result["publishable"]
-    tested = shown["route"] == "tested"
+    mechanism, shown, secret = result.mechanism, result.publishable, result.on_these_votes
+    settings = dataclasses.asdict(mechanism).items()
+    add("mechanism", type(mechanism).__name__, ", ".join(f"{key}={value:g}" for key, value in settings))
+    add("questions", f"{result.queries:,}", f"{result.n_teachers:,} teachers, {result.n_classes} classes")
+    if isinstance(mechanism, ConfidentGNMax):
+        add("answers, at most", f"{result.answers_at_most:,}", "fixed beforehand; --answers")
+    tested = result.route == "tested"
     add(
         "ε, publishable",
-        f"[bold]{round_up(shown['epsilon'])}[/bold]",
-        f"δ={shown['delta']:g}, order {shown['order']:g}, "
-        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result['bound']} bound"),
+        f"[bold]{round_up(shown.epsilon)}[/bold]",
+        f"δ={shown.delta:g}, order {shown.order:g}, "
+        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result.bound} bound"),
     )
     if tested:
-        add("ε, worst case", round_up(result["data_independent_epsilon"]), "for comparison: this needs no test")
-    if "secret" in result:
+        add("ε, worst case", round_up(result.data_independent_epsilon), "for comparison: this needs no test")
+    if secret is not None:
         table.add_section()
         add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
-        add("answers, expected", f"{result['expected_answered']:,.1f}", "")
+        add("answers, expected", f"{secret.expected_answered:,.1f}", "")
         add(
             "ε on these votes",
-            round_up(result["epsilon"]),
-            f"{result['accountant']} accountant, {result['conversion']} conversion, order {result['order']:g}",
+            round_up(secret.epsilon),
+            f"{secret.accountant} accountant, {result.conversion} conversion, order {secret.order:g}",
         )
-        add("", "", result["basis"])
-        if "pass_chance" in result:
-            add("test would pass", f"{result['pass_chance']:.0%}", "chance, on these votes")
-        for note in result["notes"]:
+        add("", "", secret.basis)
+        if secret.pass_chance is not None:
+            add("test would pass", f"{secret.pass_chance:.0%}", "chance, on these votes")
+        for note in secret.notes:
             add("note", "", note)
     console = Console()
     console.print(table)
-    console.print(f"Publishable: {escape(shown['why'])}.")
-    console.print(f"Neighbours: {result['relation']}. Epsilons are rounded up.")
-    if "secret" not in result:
+    console.print(f"Publishable: {escape(shown.basis)}.")
+    console.print(f"Neighbours: {shown.relation.sentence}. Epsilons are rounded up.")
+    if secret is None:
         console.print("Numbers that depend on the votes are not shown; --reveal shows them.")
-    if "plot" in result:
-        console.print(f"Plot: {escape(result['plot'])}")
 
 
 def print_plan(proposal: Plan, start: Plan, *, title: str) -> None:
@@ -194,60 +197,78 @@ def print_votes(facts: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def print_ledger(found: dict[str, Any]) -> None:
-    """A ledger's summary."""
+def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
+    """A ledger's summary, and what was spent on whose behalf."""
     table = Table(title="What was spent of the budget", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    guarantee = found["guarantee"]
+    guarantee = found.guarantee
     table.add_row(
-        "ε, guaranteed" if found["secure"] else "ε, had the noise been secure",
-        f"[bold]{round_up(guarantee['epsilon'])}[/bold]",
-        f"δ={guarantee['delta']:g}, for all answers that are ever given",
+        "ε, guaranteed" if found.secure else "ε, had the noise been secure",
+        f"[bold]{round_up(guarantee.epsilon)}[/bold]",
+        f"δ={guarantee.delta:g}, for all answers that are ever given",
     )
-    table.add_row("neighbours", "", escape(guarantee["relation"]))
-    table.add_row("questions charged", f"{found['queries']:,}", "")
-    table.add_row("answers charged", f"{found['answers']:,}", "")
-    for name, left in found["remaining"].items():
+    table.add_row("neighbours", "", escape(guarantee.relation.sentence))
+    table.add_row("questions charged", f"{found.queries:,}", "")
+    table.add_row("answers charged", f"{found.answers:,}", "")
+    for name, left in found.remaining.items():
         table.add_row(f"{name} left", f"{left:,.6g}", "")
-    if found["unsettled"]:
-        table.add_row("unsettled", f"{found['unsettled']:,}", "by requests that did not finish; they stay charged")
-    for name, spent in found.get("accounts", {}).items():
+    if found.unsettled:
+        table.add_row("unsettled", f"{found.unsettled:,}", "by requests that did not finish; they stay charged")
+    for name, spent in sorted(accounts.items()):
         if name:
-            table.add_row(f"by {escape(name)}", f"{spent['queries']:,}", f"questions, {spent['answers']:,} answers")
-    if not found["secure"]:
+            table.add_row(f"by {escape(name)}", f"{spent.queries:,}", f"questions, {spent.answers:,} answers")
+    if not found.secure:
         table.add_row(
             "[red]insecure[/red]",
             "",
             "[red]seeded noise was drawn: these answers are not private, and nothing is guaranteed[/red]",
         )
     Console().print(table)
-    print(f"Head: {found['head']}")  # on a line of its own: to be kept, whatever the terminal's width
+    print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 
-def print_dry_run(facts: dict[str, Any]) -> None:
-    """What a run would do, and its worst-case cost."""
-    table = Table(title="What this run would do", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    mechanism = dict(facts["mechanism"])
-    kind = mechanism.pop("kind")
-    table.add_row("teachers", f"{facts['teachers']:,}", f"{facts['teacher']}, on {escape(facts['data'])}")
-    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    table.add_row("questions, at most", f"{facts['queries_at_most']:,}", f"of {facts['public_rows']:,} public rows")
-    table.add_row("answers, at most", f"{facts['answers_at_most']:,}", f"in {facts['classes']} classes")
-    table.add_row("student", facts["student"], "")
-    guarantee = facts["guarantee"]
-    epsilon = f"[bold]{round_up(guarantee['epsilon'])}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={guarantee['delta']:g}, worst case: whatever the votes are")
+def print_advice(advice: Advice) -> None:
+    """Whether a plan will work, in words."""
+    console = Console()
+    console.print("[bold]Will it work?[/bold]")
+    for one in advice.findings:
+        mark = {"refuse": "[red]No.[/red] ", "warn": "[yellow]Warning.[/yellow] ", "info": ""}[one.severity]
+        console.print(f"- {mark}{escape(str(one))}")
+
+
+def print_rehearsal(facts: dict[str, Any]) -> None:
+    """A rehearsal's grid, as `Rehearsal.to_json` gives it."""
+    table = Table(title=f"Rehearsal on {facts['n_labelled']:,} labeled public rows", title_style="bold")
+    for name in ("teachers", "rows each", "agree", "ε", "questions", "answers", "answers right", "student right"):
+        table.add_column(name, justify="right")
+    for one in facts["cells"]:
+        right, student = one["answer_accuracy"], one["student_accuracy"]
+        table.add_row(
+            f"{one['n_teachers']:,}",
+            f"{one['rows_per_teacher']:,}{'*' if one['overlap'] else ''}",
+            f"{one['consensus']:.0%}",
+            f"{one['epsilon']:g}",
+            f"{one['n_queries']:,}",
+            f"{one['n_answered']:,}",
+            "" if right is None else f"{right:.1%}",
+            one["why_not"] if student is None else f"{student:.1%}",
+        )
     Console().print(table)
+    if facts["without_privacy"] is not None:
+        print(f"The same learner on the true labels, without privacy: {facts['without_privacy']:.1%}.")
+    if any(one["overlap"] for one in facts["cells"]):
+        print("* There are too few labeled rows for disjoint shares of that size: the teachers share rows, and agree")
+        print("  somewhat more than yours will.")
+    if rare := sorted({name for one in facts["cells"] for name in one["never_predicted"]}):
+        print(f"Never predicted by some of these students: {', '.join(rare[:10])}{', …' if len(rare) > 10 else ''}.")
+    print(f"At δ = {facts['delta']:g}, with simulated noise, on public rows only: a rehearsal costs no privacy.")
 
 
-def print_demo(facts: dict[str, Any]) -> None:
+def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:
     """The result of the demonstration."""
-    shown, student, baseline = facts["guarantee"], facts["student"], facts["baseline"]
+    student, baseline = facts["student"], facts["baseline"]
     table = Table(title="The result", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -256,14 +277,14 @@ def print_demo(facts: dict[str, Any]) -> None:
     right = f"[bold]{student['accuracy']:.1%}[/bold]"
     table.add_row("student", right, f"right on {student['n_test']:,} test images ({low:.1%} to {high:.1%})")
     table.add_row("without privacy", f"{baseline['accuracy']:.1%}", baseline["kind"])
-    table.add_row("answers given", f"{shown['answered']:,}", f"of {shown['queries_at_most']:,} questions asked")
-    epsilon = f"[bold]{round_up(shown['epsilon'])}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={shown['delta']:g}, worst case: whatever the votes are")
+    table.add_row("answers given", f"{shown.answered:,}", f"of {shown.queries_at_most:,} questions asked")
+    epsilon = f"[bold]{round_up(shown.epsilon)}[/bold]"
+    table.add_row("ε, publishable", epsilon, f"δ={shown.delta:g}, worst case: whatever the votes are")
     Console().print(table)
-    factor = round_up(math.exp(shown["epsilon"]), 1)
-    print(f"Neighbours: {shown['relation']}. Seeing the published")
+    factor = round_up(math.exp(shown.epsilon), 1)
+    print(f"Neighbours: {shown.relation.sentence}. Seeing the published")
     print(f"files changes the odds between two neighbours by a factor of at most {factor}, except with a chance of")
-    print(f"{shown['delta']:g}. With private images you would publish only the student, the guarantee and the report.")
+    print(f"{shown.delta:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")
 
 

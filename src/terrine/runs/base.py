@@ -15,36 +15,26 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from terrine._files import write_atomically
+from terrine.accounting.curves import Guarantee
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
 from terrine.datasets import Task
 from terrine.errors import InputError
+from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
+from terrine.published import PublishedGuarantee
 from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
 from terrine.runs.factories import check_options, student_of
+from terrine.runs.ready import check_extras
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
+_COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
 
 
 class JsonObject(BaseModel):
     """What a file of a run must hold, whatever else it holds."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _Guarantee(JsonObject):
-    epsilon: float
-    delta: float
-    order: float
-    basis: str
-    relation: str
-    notes: list[str]
-    n_teachers: int
-    queries_at_most: int
-    answers_at_most: int
-    answered: int
-    withheld: int
-    unasked: int
 
 
 class _StudentFacts(JsonObject):
@@ -75,9 +65,18 @@ class Learning(ABC):
     def learner(self) -> tuple[StudentConfig, int]:
         """The student's settings, and the seed."""
 
+    def try_student(self, *, n_answers: int) -> None:
+        """Refuse a student that could not learn from answers or not be kept, before they are paid for."""
+        if (self.folder / "student" / "SHA256SUMS").is_file():
+            return
+        from terrine.students import try_student
+
+        side = self.task
+        try_student(self.student(), side.public, classes=side.classes, n_answers=n_answers, keep=True)
+
     def learn(self, *, progress: Progress | None = None) -> dict[str, Any]:
         """Train the student on public rows and answers; its folder carries the guarantee. Public facts of it."""
-        from terrine.students import fit_student, load_student
+        from terrine.students import fit_student, load_student, never_predicted
 
         folder = self.folder / "student"
         settings, seed = self.learner
@@ -95,8 +94,13 @@ class Learning(ABC):
                 seed=seed,
                 progress=progress,
             )
-            student.save(folder, card=self.guarantee())
-        facts = {"kind": settings.kind, "settings": dict(student.about.settings), **self.evaluated(student)}
+            student.save(folder, card=self.guarantee().to_json())
+        facts = {
+            "kind": settings.kind,
+            "settings": dict(student.about.settings),
+            **self.evaluated(student),
+            "never_predicted": never_predicted(student, self.task.public),
+        }
         write_json(self.folder / "student.json", facts)
         return facts
 
@@ -108,9 +112,29 @@ class Learning(ABC):
             raise InputError(f"Expected answers for these rows and classes in {path}, got others: the data changed.")
         return rows, answers
 
-    def guarantee(self) -> dict[str, Any]:
+    def fresh(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n_queries,) whether a row that was asked is a question of its own, and no repeat of a row before it."""
+        return ~repeats(self.task.public.X[rows])
+
+    def publish(self, guarantee: Guarantee, rows: NDArray[np.int64], answers: Answers, **facts: Any) -> None:
+        """Write guarantee.json; ``facts`` are its fields that do not follow from guarantee and answers."""
+        fresh = self.fresh(rows)
+        counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
+        found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
+        shown = PublishedGuarantee(**vars(guarantee), **counts, **found, **facts)
+        write_json(self.folder / "guarantee.json", shown.to_json())
+
+    def guarantee(self) -> PublishedGuarantee:
         """What may be published, as `label` wrote it."""
-        return read_json(self.folder / "guarantee.json", "terrine label", holds=_Guarantee)
+        path = self.folder / "guarantee.json"
+        found = read_json(path, "terrine label")
+        try:
+            return PublishedGuarantee.from_json(found)
+        except InputError as error:
+            why = str(error).rstrip(".")
+            raise InputError(
+                f"Expected {path} in JSON, got a damaged file ({why}); run: terrine label {path.parent}"
+            ) from None
 
     def student_facts(self) -> dict[str, Any] | None:
         """What `learn` found, or None where there is no student yet."""
@@ -129,19 +153,21 @@ class Learning(ABC):
 
 
 def begin(settings: Settings, folder: Path) -> None:
-    """Make a run directory; one that is there must be of the same settings, but for a student that is yet to learn."""
+    """Make a run directory, or go on with one; a setting may be corrected until something was made with it."""
     check_options(settings)
+    check_extras(settings, report=False)
     path = folder / "config.toml"
     if path.is_file():
-        other = differences(settings, read_settings(path))
-        if all(key.startswith("student.") for key in other) and not (folder / "student" / "SHA256SUMS").is_file():
-            if other:
-                _write_settings(path, settings)
-        elif other:
-            raise InputError(
-                f"Expected a run directory of these settings, got {folder} with another {other[0]}; "
-                "name a new one, or put the setting back."
-            )
+        changed = differences(settings, read_settings(path))
+        for key in changed:
+            if made := _made_with(key, folder):
+                raise InputError(
+                    f"{folder} was begun with a different {key}, which cannot change any more: {made}. Put {key} back, "
+                    "or choose a new folder with --out."
+                )
+        if changed:
+            _forget(changed, folder)
+            _write_settings(path, settings)
         for left in folder.glob(".*.tmp"):  # of a run that was killed
             left.unlink(missing_ok=True)
         return
@@ -150,6 +176,43 @@ def begin(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     _write_settings(path, settings)
+
+
+# Settings that decide neither what is taught, asked or answered, nor what the student is
+_ANY_TIME = (
+    "data.test",
+    "data.units_planned",
+    "privacy.accept_large_delta",
+    "teachers.executor",
+    "teachers.workers",
+    "labels.batch",
+)
+_DERIVED = ("plan.json", "partition.npz", "partition.key", "features.safetensors", "rows.json", "service.json")
+
+
+def _made_with(key: str, folder: Path) -> str | None:
+    """What there is that depends on a setting, in words; None where it may still change."""
+    if key in _ANY_TIME:
+        return None
+    if key.startswith("student."):
+        return "the student has learned" if (folder / "student" / "SHA256SUMS").is_file() else None
+    for name in ("ledger.json", "ledger.sqlite", "request.json", "answers.npz"):
+        if (folder / name).exists():
+            return "questions were asked and charged"
+    if (folder / "votes.npz").exists():
+        return "the teachers have voted"
+    if (folder / "teachers").exists() and not key.startswith("privacy."):
+        return "teachers have been trained"
+    return None
+
+
+def _forget(changed: list[str], folder: Path) -> None:
+    """Remove what was derived from settings that have changed and that nothing else was made from yet."""
+    of_privacy = all(key in _ANY_TIME or key.startswith(("student.", "privacy.")) for key in changed)
+    if all(key in _ANY_TIME or key.startswith("student.") for key in changed):
+        return
+    for name in _DERIVED[:1] if of_privacy else _DERIVED:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _write_settings(path: Path, settings: Settings) -> None:
@@ -219,7 +282,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(
-    path: Path, command: str, *, holds: type[JsonObject] = JsonObject, advice: str | None = None
+    path: Path, command: str, *, holds: type[BaseModel] = JsonObject, advice: str | None = None
 ) -> dict[str, Any]:
     """An object from a file of a run; ``holds`` says what must be in it, ``advice`` what to do if it is damaged."""
     try:

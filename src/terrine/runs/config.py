@@ -39,6 +39,7 @@ class DataConfig(_Part):
     ignore: list[str] | None = None
     categories: dict[str, list[str]] | None = None
     image_shape: _Shape | None = None
+    units_planned: int | None = Field(default=None, ge=1)  # a public guess of how many people there are, for advice
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -108,8 +109,9 @@ class PrivacyConfig(_Part):
     """
 
     delta: float = Field(gt=0, lt=1)
+    accept_large_delta: bool = False  # go on where delta is not below one over the number of units
     epsilon: float | None = Field(default=None, gt=0)
-    consensus: float | None = Field(default=None, gt=0, lt=1)  # assumed share of teachers that agree, for planning
+    consensus: float | None = Field(default=None, gt=0, lt=1)  # share of teachers that agree: an assumption
     min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # of answers, for planning; 0.95 unless given
     mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
     threshold: float | None = None
@@ -140,7 +142,8 @@ class PrivacyConfig(_Part):
                 raise ValueError(f"Expected {name} with {about}, got none")
         allowed = {*needed, *{None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())}
         for name in PrivacyConfig.model_fields:
-            if name not in {*allowed, "delta", "mechanism", "ask"} and getattr(self, name) is not None:
+            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask"}
+            if name not in allowed | always and getattr(self, name) is not None:
                 raise ValueError(f"Expected no {name} with {about}")
         return self
 
@@ -151,6 +154,7 @@ class StudentConfig(_Part):
     preset: Literal["small"] | None = None  # nets: a size for two cores
     options: dict[str, Any] = Field(default_factory=dict)
     self_training: bool = False  # of estimators: also learn from public rows without an answer
+    balanced: bool = False  # a rare class counts as much as a common one
 
     @model_validator(mode="after")
     def _where_they_apply(self) -> Self:

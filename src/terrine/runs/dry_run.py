@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from terrine.accounting.advice import Advice
+from terrine.accounting.curves import Guarantee
 from terrine.budgets import mechanism_to_json
-from terrine.errors import InputError
+from terrine.mechanisms import Mechanism
 from terrine.runs.config import read_config
 from terrine.runs.factories import budget_of, check_options, planned
 from terrine.runs.local import Run
+from terrine.runs.ready import advice_of, check_extras
 from terrine.runs.tasks import task_of
 
 
-def dry_run(source: str | Path) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What a run would do; all of it public.
+
+    Attributes:
+        data: the name of the data set, or "own data".
+        teacher, student: their kinds.
+        n_queries, n_answers: at most.
+        guarantee: of the whole run, the worst case over all votes.
+        advice: whether it will work; where it refuses something, so will the run.
+    """
+
+    data: str
+    n_classes: int
+    n_public: int
+    n_teachers: int
+    teacher: str
+    student: str
+    mechanism: Mechanism
+    n_queries: int
+    n_answers: int
+    guarantee: Guarantee
+    advice: Advice
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": self.data,
+            "classes": self.n_classes,
+            "public_rows": self.n_public,
+            "teachers": self.n_teachers,
+            "teacher": self.teacher,
+            "mechanism": mechanism_to_json(self.mechanism),
+            "queries_at_most": self.n_queries,
+            "answers_at_most": self.n_answers,
+            "student": self.student,
+            "guarantee": asdict(self.guarantee),
+            "advice": self.advice.to_json(),
+        }
+
+
+def dry_run(source: str | Path) -> DryRun:
     """What a run would do and what that can cost at worst; nothing is written."""
     path = Path(source)
     given = Run(path).given if path.is_dir() else read_config(path)
     check_options(given)
+    check_extras(given, report=True)
     task, privacy = task_of(given.data), given.privacy
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
-    if privacy.queries is not None and privacy.queries > len(task.public):
-        raise InputError(
-            f"Expected privacy.queries of at most {len(task.public)}, the public rows, got {privacy.queries}."
-        )
     budget = budget_of(privacy)
-    return {
-        "data": given.data.name or "own data",
-        "classes": len(task.classes),
-        "public_rows": len(task.public),
-        "teachers": given.teachers.number,
-        "teacher": given.teachers.kind,
-        "mechanism": mechanism_to_json(budget.mechanism),
-        "queries_at_most": budget.n_queries,
-        "answers_at_most": budget.n_answers,
-        "student": given.student.kind,
-        "guarantee": asdict(budget.guarantee()),
-    }
+    return DryRun(
+        data=given.data.name or "own data",
+        n_classes=len(task.classes),
+        n_public=len(task.public),
+        n_teachers=given.teachers.number,
+        teacher=given.teachers.kind,
+        student=given.student.kind,
+        mechanism=budget.mechanism,
+        n_queries=budget.n_queries,
+        n_answers=budget.n_answers or budget.n_queries,
+        guarantee=budget.guarantee(),
+        advice=advice_of(given, budget, task),
+    )

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from terrine.accounting.curves import ONE_TEACHER
 from terrine.accounting.planning import least_noise, plan
 from terrine.budgets import CountBudget
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
+from terrine.relations import Relation
 from terrine.runs.config import (
     PrivacyConfig,
     RunConfig,
@@ -21,8 +21,7 @@ from terrine.runs.config import (
     StudentConfig,
     TeachersConfig,
 )
-from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher
-from terrine.teachers.workers import Teacher
+from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 
 if TYPE_CHECKING:
     from terrine.features import Features
@@ -69,7 +68,7 @@ def mechanism_of(privacy: PrivacyConfig) -> Mechanism:
     raise InputError("Expected a mechanism, or a run directory where it is planned, got none.")
 
 
-def budget_of(privacy: PrivacyConfig, *, relation: str = ONE_TEACHER) -> CountBudget:
+def budget_of(privacy: PrivacyConfig, *, relation: Relation = Relation.ONE_TEACHER) -> CountBudget:
     assert privacy.queries is not None
     answers = privacy.answers if privacy.mechanism == "confident" else None
     return CountBudget(
@@ -112,26 +111,27 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edg
     """A student's settings; one on features asks for them."""
     from terrine import students
 
+    balanced: dict[str, Any] = {"balanced": True} if settings.balanced else {}
     try:
         match settings.kind:
             case "vat":
                 made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
-                return made(**settings.options)
+                return made(**settings.options, **balanced)
             case "gan":
-                return students.GANStudent(**settings.options)
+                return students.GANStudent(**settings.options, **balanced)
             case "match":
-                return students.MatchStudent(**settings.options)
+                return students.MatchStudent(**settings.options, **balanced)
             case "features":
                 assert features is not None
                 name = settings.estimator
                 estimator = None if name is None else estimator_of(name, settings.options)
                 return students.FeatureStudent(
-                    features=features(), estimator=estimator, self_training=settings.self_training
+                    features=features(), estimator=estimator, self_training=settings.self_training, **balanced
                 )
             case _:
                 name = settings.estimator or _ESTIMATORS["forest"]
                 estimator = estimator_of(name, settings.options)
-                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training)
+                return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training, **balanced)
     except TypeError as error:
         raise InputError(f"Expected other student.options, got: {error}.") from None
 

@@ -6,6 +6,7 @@ import datetime
 import platform
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +18,7 @@ from terrine.accounting.curves import ORDERS, guarantee
 from terrine.budgets import mechanism_to_json
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
-from terrine.partitioning import ROW_REPLACED
+from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
 from terrine.sensitive import Sensitive
@@ -49,14 +50,15 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
     rows, answers = run.released()
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
-    names = ("epsilon", "delta", "order", "basis", "relation", "notes")
-    counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
-    unasked = int((answers.outcomes == Outcome.UNASKED).sum())
+    fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")
+    asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
+    counts = np.bincount(asked.labels[asked.labels >= 0], minlength=len(task.classes))
+    unasked = int((asked.outcomes == Outcome.UNASKED).sum())
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "terrine": _versions()["terrine"],
-        "guarantee": {name: shown[name] for name in names},
+        "guarantee": {name: value for name, value in shown.to_json().items() if name in names},
         "insecure": not answers.secure,
         "data": {
             "name": config.data.name or "own data",
@@ -65,27 +67,29 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where a neighbour may have another number of rows, it is not public
-            "n_private": len(task.private) if task.private and shown["relation"] == ROW_REPLACED else None,
+            "n_private": len(task.private) if task.private and shown.relation == Relation.ROW_REPLACED else None,
         },
         "teachers": {
-            "number": shown["n_teachers"],
+            "number": shown.n_teachers,
             "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
             "settings": dict(config.teachers.options) if isinstance(config, RunConfig) else {},
             "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
             "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
+        "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
         "mechanism": mechanism_to_json(answers.mechanism),
-        "queries_at_most": shown["queries_at_most"],
-        "answers_at_most": shown["answers_at_most"],
+        "queries_at_most": shown.queries_at_most,
+        "answers_at_most": shown.answers_at_most,
         "answers": {
-            "asked": len(rows) - unasked,
-            "answered": answers.n_answered,
-            "withheld": len(rows) - unasked - answers.n_answered,
+            "asked": len(asked) - unasked,
+            "answered": asked.n_answered,
+            "withheld": len(asked) - unasked - asked.n_answered,
             "unasked": unasked,
+            "repeated": len(rows) - len(asked),
             "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
         },
-        "spending": spending(answers, delta=shown["delta"]),
-        "per_query": _per_query(answers, order=shown["order"]),
+        "spending": spending(asked, delta=shown.delta),
+        "per_query": _per_query(answers, order=shown.order),
         "student": run.student_facts(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),

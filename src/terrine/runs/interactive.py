@@ -21,6 +21,7 @@ from terrine.datasets import PublicData
 from terrine.errors import BudgetError, InputError, TerrineWarning
 from terrine.labeller import Labeller
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, InteractiveGNMax, Mechanism, Outcome
+from terrine.relations import Relation
 from terrine.students.api import FittedStudent, Student, fit_student
 
 Progress = Callable[[float], object]
@@ -64,7 +65,7 @@ def paper_mechanisms(*, n_teachers: int, student_confidence: float = 0.9) -> tup
 
 
 def plan_filter(
-    rounds: Sequence[tuple[Mechanism, int, int]], *, delta: float, relation: str | None = None
+    rounds: Sequence[tuple[Mechanism, int, int]], *, delta: float, relation: Relation = Relation.ONE_TEACHER
 ) -> FilterBudget:
     """The smallest filter that these rounds fit into: the best order for the sum of their worst cases. Public.
 
@@ -79,7 +80,7 @@ def plan_filter(
     given = [_checked_plan(k, *one) for k, one in enumerate(rounds, start=1)]
     if not given:
         raise InputError("Expected at least one round, got none.")
-    options = {"delta": delta} if relation is None else {"delta": delta, "relation": relation}
+    options: dict[str, Any] = {"delta": delta, "relation": relation}
 
     def priced(order: float) -> tuple[float, Spending]:
         """Epsilon, to 1e-8, and the charge: what of the largest filter is not left."""

@@ -6,9 +6,8 @@ secret; what may be shown is `answers.npz`, `guarantee.json`, `student/` and `re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,16 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
-from terrine.budgets import CountBudget, canonical, difference, mechanism_to_json
+from terrine.accounting.advice import Advice
+from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger
-from terrine.mechanisms import Answers, Mechanism, Outcome
-from terrine.partitioning import ROW_REPLACED, Partition, new_key, partition
+from terrine.ledger import Ledger, ledger_place
+from terrine.mechanisms import Answers, Mechanism
+from terrine.partitioning import Partition, new_key, partition
+from terrine.published import LedgerHead
+from terrine.relations import Relation
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.factories import (
@@ -36,12 +38,12 @@ from terrine.runs.factories import (
     student_of,
     teacher_of,
 )
+from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.tasks import task_of
 from terrine.sensitive import Sensitive, unheard
-from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
+from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
 from terrine.teachers.preflight import Preflight, sample
-from terrine.teachers.workers import Teacher
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ class Run(Learning):
         if not (self.folder / "config.toml").is_file():
             raise InputError(f"Expected a run directory, got {self.folder}, which has no config.toml.")
         self.given = read_config(self.folder / "config.toml")
+        self._checked = False
 
     @classmethod
     def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
@@ -146,8 +149,7 @@ class Run(Learning):
 
         A teacher that cannot learn from public rows with made-up labels is refused before a private row is dealt.
         """
-        if not (self.folder / "partition.npz").is_file():
-            self._preflight().check()
+        self.check()
         shares = self.partition()
         if self.config.teachers.keep:
             fit_teachers(
@@ -165,6 +167,24 @@ class Run(Learning):
             X = self.task.public.X
             write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
         return shares
+
+    @cached_property
+    def advice(self) -> Advice:
+        """Whether the plan will work: from public numbers only, so that it may be shown."""
+        return advice_of(self.given, budget_of(self.config.privacy), self.task)
+
+    def check(self) -> None:
+        """Refuse what would fail, or be of no use, after something is taught or spent; where it is spent, go on."""
+        if self._checked or (self.folder / "ledger.json").exists():
+            return
+        self.advice.check()
+        taught = (self.folder / "partition.npz").is_file()
+        each = 0 if taught else self._preflight().check()
+        budget = budget_of(self.config.privacy)
+        teachers_bytes = each * self.config.teachers.number
+        check_disk(self.folder, budget, n_classes=len(self.task.classes), teachers_bytes=teachers_bytes)
+        self.try_student(n_answers=budget.n_answers or budget.n_queries)
+        self._checked = True
 
     def partition(self) -> Partition:
         """Which teacher sees which rows: dealt once, and refused where the rows or their units have changed since."""
@@ -203,7 +223,7 @@ class Run(Learning):
             return dealt.relation == shares.relation and bool((dealt.assignment == shares.assignment).all())
         if private.unit is not None:
             shares.check(private.unit)
-        return (shares.relation == ROW_REPLACED) == (private.unit is None)
+        return (shares.relation == Relation.ROW_REPLACED) == (private.unit is None)
 
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are put to the teachers: a public choice."""
@@ -277,8 +297,8 @@ class Run(Learning):
         relation = self.budget().relation
         if votes.relation != relation:
             raise InputError(
-                f"Expected votes between this run's neighbours, {relation!r}, got votes between others, "
-                f"{votes.relation!r}."
+                f"Expected votes between this run's neighbours, {relation.sentence!r}, got votes between others, "
+                f"{votes.relation and votes.relation.sentence!r}."
             )
         votes.save(self.folder / "votes.npz")
 
@@ -305,26 +325,13 @@ class Run(Learning):
         """The one ledger that pays for this run's answers: made when first asked for, and never again.
 
         Args:
-            where: a file or URL (default: the environment's TERRINE_LEDGER, else ledger.sqlite in the run directory).
+            where: a file or URL; where it is left out, `ledger_place` says which.
         """
-        place = where or os.environ.get("TERRINE_LEDGER") or self.folder / "ledger.sqlite"
-        budget, bound = self.budget(), self.folder / "ledger.json"
-        if bound.is_file() and not (where or "TERRINE_LEDGER" in os.environ) and not Path(place).exists():
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got no {Path(place).name}; if it is elsewhere, "
-                "name it in TERRINE_LEDGER."
-            )
-        expected = _ledger_id(bound) if bound.is_file() else None
-        ledger = Ledger(place, budget=budget if expected is None else None)
-        if expected is None:
-            write_once(bound, canonical({"ledger": ledger.id}).encode())
-            expected = _ledger_id(bound)
-        if expected != ledger.id:
-            ledger.close()
-            raise LedgerError(
-                f"Expected the ledger that {self.folder} is bound to, got another: two ledgers over the same teachers "
-                "would spend the budget twice."
-            )
+        budget = self.budget()
+        if (ledger := bound_ledger(self.folder, where)) is None:
+            ledger = Ledger(ledger_place(where, self.folder), budget=budget)
+            write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
+            _check_bound(self.folder, ledger)
         if differs := difference(ledger.budget, budget):
             ledger.close()
             raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
@@ -355,6 +362,7 @@ class Run(Learning):
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
         check_student(self.config.student)
+        self.check()
         rows = self.asked()
         X = self.task.public.X[rows]
         budget = self.budget()
@@ -363,21 +371,18 @@ class Run(Learning):
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
             answers = labeller.label(X, request_id=REQUEST, progress=progress)
             # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
-            answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
+            paid = ledger.summary()
+            answers = replace(answers, secure=answers.secure and paid.secure)
         save_answers(self.folder / "answers.npz", rows, answers)
-        shown = {
-            **asdict(budget.guarantee()),
-            "publishable": answers.secure,
-            "mechanism": mechanism_to_json(self.mechanism),
-            "n_teachers": voters.n_teachers,
-            "queries_at_most": budget.n_queries,
-            "answers_at_most": budget.n_answers,
-            "answered": answers.n_answered,
-            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
-            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
-            "secure_noise": answers.secure,
-        }
-        write_json(self.folder / "guarantee.json", shown)
+        self.publish(
+            budget.guarantee(),
+            rows,
+            answers,
+            n_teachers=voters.n_teachers,
+            queries_at_most=budget.n_queries,
+            answers_at_most=budget.n_answers,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
+        )
         return answers
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
@@ -471,7 +476,27 @@ class Run(Learning):
         return self._learned.transform(X)
 
 
-def _ledger_id(bound: Path) -> str:
-    """The ledger that a run's ledger.json binds it to."""
+def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None:
+    """The ledger that a run directory's ledger.json binds it to; None where there is no such file yet."""
+    if not (folder / "ledger.json").is_file():
+        return None
+    place = ledger_place(where, folder)
+    if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got no {place.name}; if it is elsewhere, "
+            "name it in TERRINE_LEDGER."
+        )
+    ledger = Ledger(place)
+    _check_bound(folder, ledger)
+    return ledger
+
+
+def _check_bound(folder: Path, ledger: Ledger) -> None:
     advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
-    return str(read_json(bound, "terrine label", holds=_Bound, advice=advice)["ledger"])
+    bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
+    if bound != ledger.id:
+        ledger.close()
+        raise LedgerError(
+            f"Expected the ledger that {folder} is bound to, got another: two ledgers over the same teachers "
+            "would spend the budget twice."
+        )

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,16 @@ from terrine._files import write_once
 from terrine.budgets import canonical
 from terrine.datasets import Task
 from terrine.errors import InputError, LedgerError
-from terrine.mechanisms import Answers, Outcome
+from terrine.labeller.voters import repeats
+from terrine.mechanisms import Answers
+from terrine.published import LedgerHead
 from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
 from terrine.runs.tasks import public_task_of
 from terrine.service.client import RemoteLabeller
+from terrine.service.schemas import About, Budget, Guarantee
 
 Progress = Callable[[float], object]
-_FIXED = ("guarantee", "mechanism", "classes", "n_teachers")  # of a service, as long as a run goes on
 
 
 class RemoteRun(Learning):
@@ -47,17 +48,18 @@ class RemoteRun(Learning):
         return cls(folder)
 
     @cached_property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> About:
         """What the service said of itself when it was first asked."""
         path = self.folder / "service.json"
         if not path.is_file():
             with self._labeller() as labeller:
-                write_json(path, labeller.about())
-        return read_json(path, "terrine label")
+                write_json(path, labeller.about().model_dump(mode="json"))
+        found = read_json(path, "terrine label", holds=About, advice="put back the file that this run wrote.")
+        return About.model_validate(found)
 
     @cached_property
     def task(self) -> Task:
-        return public_task_of(self.config.data, classes=tuple(self.about["classes"]), run=self.folder)
+        return public_task_of(self.config.data, classes=tuple(self.about.classes), run=self.folder)
 
     @property
     def learner(self) -> tuple[StudentConfig, int]:
@@ -75,41 +77,41 @@ class RemoteRun(Learning):
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Ask the service: it charges; a rerun gets the same answers at no cost."""
         rows = self.asked()
+        if not (self.folder / "answers.npz").exists():
+            self.try_student(n_answers=len(rows))
         request = read_json(self._request(), "terrine label")["request_id"]
         with self._labeller() as labeller:
-            self._compare(labeller.about(), _FIXED)
+            self._compare(labeller.about(), "guarantee", "mechanism", "classes", "n_teachers")
             answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
             budget = labeller.budget()
-        self._compare(budget, ("guarantee",))
-        answers = replace(answers, secure=answers.secure and bool(budget["secure"]))  # of all that the ledger answered
+        self._compare(budget, "guarantee")
+        answers = replace(answers, secure=answers.secure and budget.secure)  # of all that the ledger answered
         save_answers(self.folder / "answers.npz", rows, answers)
-        shown = {
-            "notes": (),
-            **self.about["guarantee"],
-            "publishable": answers.secure,
-            "mechanism": self.about["mechanism"],
-            "n_teachers": self.about["n_teachers"],
-            "queries_at_most": len(rows),
-            "answers_at_most": len(rows),
-            "answered": answers.n_answered,
-            "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
-            "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
-            "why_unasked": labeller.why_unasked,
-            "secure_noise": answers.secure,
-            "service": self.config.labels.url,
-            "ledger": {"id": budget["ledger_id"], "head": budget["head"]},
-        }
-        write_json(self.folder / "guarantee.json", shown)
+        self.publish(
+            self.about.guarantee.read(),
+            rows,
+            answers,
+            n_teachers=self.about.n_teachers,
+            queries_at_most=len(rows),
+            answers_at_most=len(rows),
+            why_unasked=labeller.why_unasked,
+            service=self.config.labels.url,
+            ledger=LedgerHead(id=budget.ledger_id, head=budget.head),
+        )
         return answers
+
+    def fresh(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As the service sees rows, which casts them to its teachers' type."""
+        return ~repeats(self.task.public.X[rows].astype(self.about.dtype))
 
     def _labeller(self) -> RemoteLabeller:
         return RemoteLabeller(
             self.config.labels.url, batch=self.config.labels.batch, head=self.folder / "ledger-head.json"
         )
 
-    def _compare(self, found: dict[str, Any], names: tuple[str, ...]) -> None:
+    def _compare(self, found: About | Budget, *names: str) -> None:
         """Refuse another service than the one that service.json is of: its guarantee would be of other answers."""
-        if other := [name for name in names if found.get(name) != self.about.get(name)]:
+        if other := [name for name in names if _fixed(getattr(found, name)) != _fixed(getattr(self.about, name))]:
             raise LedgerError(
                 f"Expected the service that {self.folder} began with, got another {', '.join(other)} from "
                 f"{self.config.labels.url}; name a new run directory."
@@ -121,3 +123,8 @@ class RemoteRun(Learning):
         if not path.is_file():
             write_once(path, canonical({"request_id": f"run {secrets.token_hex(8)}"}).encode())
         return path
+
+
+def _fixed(value: object) -> object:
+    """What stays as long as a run goes on; how a guarantee is written down may change with the service's version."""
+    return replace(value.read(), notes=()) if isinstance(value, Guarantee) else value

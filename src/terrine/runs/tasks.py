@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from terrine._files import write_atomically
 from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public
 from terrine.errors import DataError, InputError
@@ -66,6 +69,29 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Pat
             raise InputError(f"The schema's classes are not those of the service, which has {len(classes)}.")
         return _own_task(data, public=PublicData(encoder.transform(public)), classes=classes, encoder=encoder)
     return _own_task(data, public=read_public(data.public, image_shape=data.image_shape), classes=classes)
+
+
+def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDArray[np.int64], tuple[str, ...]]:
+    """Labelled PUBLIC rows, for a rehearsal, and the names of the classes; the private file is not opened."""
+    if data.name is not None:
+        if file is not None:
+            raise InputError("--labelled is for your own files; a built-in data set brings its own public labels.")
+        found = load(data.name, **data.options)
+        if found.public_y is None:
+            raise InputError(f"The data set {data.name} has no labels for its public rows to rehearse with.")
+        return found.public.X, found.public_y, found.classes
+    if file is None:
+        raise InputError("A rehearsal needs labelled public rows: name their file with --labelled.")
+    assert data.public is not None
+    if is_table(data.public):
+        public = read_table(data.public)
+        encoder = encoder_of(schema_of(data, public), public, role=data.public.name, run=None)
+        X, y = read_labelled(file, encoder=encoder)
+        return X, y, encoder.schema.classes
+    if data.classes is None:
+        raise InputError("data.classes: list the names of all classes.")
+    X, y = read_labelled(file, classes=data.classes, image_shape=data.image_shape)
+    return X, y, tuple(data.classes)
 
 
 def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None) -> Schema:

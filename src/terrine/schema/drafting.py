@@ -57,7 +57,7 @@ def draft(
     if not len(public):
         raise DataError(f"{source}: there are no rows below the header.")
     missing = frozenset(MISSING)
-    notes = {"": _top(source)}
+    notes = {"[schema]": _top(source)}
     if label is not None and classes is None:
         classes, notes["[classes]"] = _classes(public, label, missing), "the values in the public rows; are these all?"
     columns: dict[str, Kind] = {}
@@ -66,7 +66,7 @@ def draft(
         if name in (label, unit) or name in ignore:
             continue
         try:
-            columns[name], notes[name] = _drafted(name, public.column(name), missing)
+            columns[name], notes[name] = _drafted(name, public.column(name), missing, public.orders.get(name, ()))
         except _Ignored as why:
             left_out.append(name)
             notes[name] = str(why)
@@ -83,9 +83,8 @@ def _top(source: str) -> str:
         f"A draft from {source} alone: no private row was read. The schema is public, and private rows never\n"
         "change it. Bounds are those of the public rows, widened to round numbers: numbers beyond them are clipped.\n"
         "Change what you know better, from what is known in public and not from the private rows.\n"
-        'If the values of a category have an order, list them in it and say kind = "ordered". blanks = true gives a\n'
-        'column of its own to "is missing". docs/schema.md describes all kinds: number, category, ordered, date, text,\n'
-        "flag."
+        'If the values of a category have an order, list them in it and say kind = "ordered".\n'
+        'blanks = true: "is missing" is a column of its own. All kinds are described in docs/schema.md.'
     )
 
 
@@ -99,7 +98,7 @@ def _classes(public: Table, label: str, missing: frozenset[str]) -> list[str]:
     return sorted(found, key=lambda cell: numbers[cell] or 0.0)
 
 
-def _drafted(name: str, column: NDArray[Any], missing: frozenset[str]) -> tuple[Kind, str]:
+def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Sequence[str]) -> tuple[Kind, str]:
     """A column's kind and why; columns to leave out raise `_Ignored`."""
     if not name:
         raise _Ignored("no name in the header: a row number, most likely")
@@ -116,6 +115,9 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str]) -> tuple[
         raise _Ignored("no value in the public rows")
     if len(found) == 1 and not blanks:
         raise _Ignored("one value in all public rows")
+    if len(found) > 1 and found.keys() <= set(order):  # values that occur alone: a frame may list those of other rows
+        values = tuple(value for value in order if value in found)
+        return Ordered(values=values, blanks=blanks), "an ordered categorical column"
     if len(found) == 2 and {flag_of(cell) for cell in found} == {0.0, 1.0}:
         return Flag(blanks=blanks), f"values: {', '.join(found)}"
     unique = len(found) == n_rows >= FEW_ROWS
@@ -134,7 +136,11 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str]) -> tuple[
     if len(found) <= MOST_CATEGORIES and 2 * len(found) <= n_there:
         return _category([*found], blanks=blanks)
     median = float(np.median(np.repeat([len(cell) for cell in found], [*found.values()])))
-    note = f"{len(found):,} different public values, too many for a list" if not unique else "a text in every row"
+    note = (
+        f"{len(found):,} different values in {n_rows:,} public rows, too many for a list"
+        if not unique
+        else "a text in every row"
+    )
     return Text(characters=median <= SHORT, blanks=blanks), note
 
 
@@ -257,6 +263,4 @@ def _category(values: list[str], *, blanks: bool) -> tuple[Kind, str]:
             return Ordered(
                 values=tuple(sorted(values, key=starts.__getitem__)), blanks=blanks
             ), "ranges, in their order"
-    return Category(
-        values=tuple(values), blanks=blanks
-    ), 'if these have an order, list them so and say kind = "ordered"'
+    return Category(values=tuple(values), blanks=blanks), f"{len(values)} different public values"

@@ -56,7 +56,7 @@ class Category:
     blanks: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _names("values", self.values, at_least=1))
+        object.__setattr__(self, "values", listed_names("values", self.values, at_least=1))
         _true_or_false("blanks", self.blanks)
 
 
@@ -68,7 +68,7 @@ class Ordered:
     blanks: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _names("values", self.values, at_least=2))
+        object.__setattr__(self, "values", listed_names("values", self.values, at_least=2))
         _true_or_false("blanks", self.blanks)
 
 
@@ -154,6 +154,24 @@ KINDS: dict[str, type[Kind]] = {
 }
 
 
+def listed_names(field: str, values: Any, *, at_least: int) -> tuple[str, ...]:
+    """A list of different texts without blanks around them: what cells are compared with."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f'`{field}` must be a list of texts, such as ["no", "yes"].')
+    found = tuple(values)
+    for value in found:
+        if not isinstance(value, str):
+            raise InputError(f'`{field}` must hold texts alone: write "{value}" for {value!r}.')
+        if value != value.strip():
+            raise InputError(f"`{field}` must hold texts without blanks around them, got {value!r}.")
+    if len(found) < at_least:
+        raise InputError(f"`{field}` must hold at least {at_least} texts, got {len(found)}.")
+    if len(set(found)) != len(found):
+        twice = next(value for value in found if found.count(value) > 1)
+        raise InputError(f"`{field}` must name each value once, got {twice!r} twice.")
+    return found
+
+
 def seconds_of(cell: Any, format: str) -> float | None:
     """Seconds from 1970 to a date as text, in UTC where it names a zone; None where it is no date."""
     moment = moment_of(cell, format)
@@ -169,23 +187,6 @@ def moment_of(cell: Any, format: str) -> datetime | None:
         return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None if format == ISO else moment_of(cell, ISO)
-
-
-def _names(field: str, values: Any, *, at_least: int) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f'`{field}` must be a list of texts, such as ["no", "yes"].')
-    found = tuple(values)
-    for value in found:
-        if not isinstance(value, str):
-            raise InputError(f'`{field}` must hold texts alone: write "{value}" for {value!r}.')
-        if value != value.strip():
-            raise InputError(f"`{field}` must hold texts without blanks around them, got {value!r}.")
-    if len(found) < at_least:
-        raise InputError(f"`{field}` must hold at least {at_least} texts, got {len(found)}.")
-    if len(set(found)) != len(found):
-        twice = next(value for value in found if found.count(value) > 1)
-        raise InputError(f"`{field}` must name each value once, got {twice!r} twice.")
-    return found
 
 
 def _one_of(field: str, value: Any, allowed: tuple[str, ...]) -> None:

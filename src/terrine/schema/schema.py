@@ -13,7 +13,7 @@ from typing import Any
 
 from terrine._toml import toml_key, toml_value
 from terrine.errors import DataError, InputError
-from terrine.schema.kinds import KINDS, Kind, Number
+from terrine.schema.kinds import KINDS, Kind, Number, listed_names
 from terrine.schema.tables import Table
 
 MISSING = ("", "-", "--", "?", "n/a", "na", "nan", "nat", "none", "null", "<na>", "#n/a", ".")
@@ -31,8 +31,8 @@ class Schema:
         unit: the column that says whom a row belongs to.
         ignore: columns that files may have and nothing reads.
         missing: how a missing value is written, in any case. A value that a column lists is never missing.
-        notes: why a draft decided as it did, by column; "" is about the whole, "[classes]" about a key. They are
-            comments in TOML, and nothing depends on them.
+        notes: why a draft decided as it did, by column; "[schema]" is about the whole, "[classes]" about a key.
+            They are comments in TOML, and nothing depends on them.
 
     Examples:
         >>> schema = Schema(columns={"age": Number(low=0, high=100)}, label="ill", classes=("no", "yes"))
@@ -66,8 +66,8 @@ class Schema:
             raise InputError(f"Column {twice!r} stands twice in the schema: as a column, label, unit or in `ignore`.")
         if (self.label is None) != (not self.classes):
             raise InputError("`label` and `classes` belong together: give both, or neither.")
-        if self.label is not None and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
-            raise InputError("`classes` must hold at least 2 different names.")
+        if self.label is not None:
+            listed_names("classes", self.classes, at_least=2)
 
     @property
     def digest(self) -> str:
@@ -142,7 +142,7 @@ class Schema:
     def to_toml(self, *, comments: bool = True) -> str:
         """The schema as TOML, with its notes as comments."""
         given, notes = self.to_dict(), self.notes if comments else {}
-        lines = [_comment(line) for line in notes.get("", "").splitlines()]
+        lines = [_comment(line) for line in notes.get("[schema]", "").splitlines()]
         columns = given.pop("columns")
         for key, value in given.items():
             if key == "ignore" and any(name in notes for name in value):

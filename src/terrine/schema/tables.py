@@ -18,7 +18,8 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.errors import DataError, InputError, MissingDependencyError
+from terrine._optional import require
+from terrine.errors import DataError, InputError
 
 TEXT = np.dtypes.StringDType()
 TEXT_COLUMN, LABEL_COLUMN, UNIT_COLUMN = "text", "label", "unit"  # of a folder of texts
@@ -43,10 +44,14 @@ class Table:
 
     Attributes:
         names: the columns, in order.
+        orders: the values of a frame's ordered categorical columns, least first.
     """
 
-    def __init__(self, names: Iterable[str], read: Callable[[], _Rows]) -> None:
+    def __init__(
+        self, names: Iterable[str], read: Callable[[], _Rows], orders: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self.names = tuple(names)
+        self.orders = dict(orders or {})
         self._read = read
         self._kept: _Rows | None = None
         places: dict[str, int] = {}
@@ -75,14 +80,14 @@ class Table:
         for name in names:
             if name not in self.names:
                 raise InputError(f"The table has no column {name!r}.")
-        return Table(names, lambda: self._rows)
+        return Table(names, lambda: self._rows, self.orders)
 
     def take(self, rows: Any) -> Table:
         """Some of the rows, by index or by a mask."""
         found = self._rows
         columns = {name: found.columns[name][rows] for name in self.names}
         lines = None if found.lines is None else found.lines[rows]
-        return Table(self.names, lambda: _Rows(columns, lines))
+        return Table(self.names, lambda: _Rows(columns, lines), self.orders)
 
     @property
     def lines(self) -> NDArray[np.int64] | None:
@@ -238,13 +243,9 @@ def _records(file: TextIO, names: list[str], delimiter: str, header_line: int) -
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            "Parquet files need the package pyarrow; install it with: pip install 'terrine[parquet]'"
-        ) from None
+    parquet = require("pyarrow.parquet", use="A Parquet file", extra="parquet")
+    import pyarrow
+
     if not path.is_file():
         raise DataError("there is no such file.")
 
@@ -255,14 +256,14 @@ def _parquet(path: Path) -> Table:
             raise DataError(f"{path.name}: it cannot be read as a Parquet file.") from None
 
     try:
-        names = [str(name) for name in opened(pyarrow.parquet.read_schema).names]
+        names = [str(name) for name in opened(parquet.read_schema).names]
     except DataError:
         raise DataError("it cannot be read as a Parquet file.") from None
-    return Table(names, lambda: _frame(opened(pyarrow.parquet.read_table))._rows)
+    return Table(names, lambda: _frame(opened(parquet.read_table))._rows)
 
 
 def _frame(frame: Any) -> Table:
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     try:
         known = nw.from_native(frame, eager_only=True)
@@ -278,7 +279,12 @@ def _frame(frame: Any) -> Table:
     def read() -> _Rows:
         return _Rows({name: _series(column) for name, column in zip(names, known.iter_columns(), strict=True)})
 
-    return Table(names, read)
+    orders = {
+        str(column.name): tuple(as_text(column.cat.get_categories().to_list()).tolist())
+        for column in known.iter_columns()
+        if nw.is_ordered_categorical(column)
+    }
+    return Table(names, read, orders)
 
 
 def _series(column: Any) -> NDArray[Any]:

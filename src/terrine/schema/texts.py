@@ -31,7 +31,8 @@ def learn(texts: Sequence[str], kind: Text) -> Weights:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    some = [texts[int(k)] for k in np.linspace(0, len(texts) - 1, min(len(texts), LEARNED_FROM))] if texts else []
+    # The hasher refuses an empty list: a blank text is hashed to nothing
+    some = [texts[int(k)] for k in np.linspace(0, len(texts) - 1, min(len(texts), LEARNED_FROM))] or [""]
     counts = _counts(some, kind)
     buckets = np.flatnonzero(np.asarray((counts > 0).sum(axis=0)).ravel()).astype(np.int64)
     dimensions = min(kind.dimensions, len(some) - 1, len(buckets) - 1)

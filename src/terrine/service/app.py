@@ -180,8 +180,9 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         found = await service.read(service.ledger.request, f"{key.id}/{request_id}")
         if found is None:
             raise Refused(404, "unknown_request", "This key sent no request of that id.")
-        shown = {name: found[name] for name in ("queries", "answers", "settled")}
-        return schemas.Request(request_id=request_id, **shown)
+        return schemas.Request(
+            request_id=request_id, queries=found.queries, answers=found.answers, settled=found.settled
+        )
 
     longest: dict[str, Any] = {"min_length": 1, "max_length": schemas.REQUEST_ID_LENGTH}
 
@@ -204,7 +205,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             dtype=service.rows.dtype,
             n_teachers=voters.n_teachers,
             mechanism=mechanism_to_json(service.labeller.mechanism),
-            guarantee=schemas.Guarantee(**asdict(numbers.guarantee)),
+            guarantee=schemas.Guarantee(**numbers.guarantee.to_json()),
             key=key.name,
             role=key.role,
             rows_at_most=limits.rows,
@@ -229,7 +230,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.get("/v1/history", responses=keyed, summary="Spending over time")
     async def history(key: Caller) -> schemas.History:
-        return schemas.History.model_validate({"points": await service.history()})
+        return schemas.History(points=[schemas.Point(**asdict(one)) for one in await service.history()])
 
     @app.get("/v1/usage", responses=keyed | may(403), summary="Every key's use, for admins")
     async def usage(key: Caller) -> schemas.Usage:

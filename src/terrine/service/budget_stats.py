@@ -6,13 +6,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from terrine.accounting.curves import round_up
 from terrine.budgets import UNIT_BITS, CountBudget, Spending
 from terrine.errors import OrderGridWarning
 from terrine.ledger import Ledger
+from terrine.ledger.views import Point, Summary
 from terrine.mechanisms import Mechanism
 
 T = TypeVar("T")
@@ -36,42 +36,38 @@ class PublicNumbers:
         head, root = self._ledger.tree_head()
         return {**self._fresh("budget", self._budget), "head": str(head), "root": root}
 
-    def history(self) -> list[dict[str, Any]]:
-        return self._fresh("history", self._history)
-
-    def _history(self) -> list[dict[str, Any]]:
-        kept = ("time", "queries", "answers")
-        return [
-            {name: point[name] for name in kept} | {"share_spent": point["share"]} for point in self._ledger.history()
-        ]
+    def history(self) -> list[Point]:
+        return self._fresh("history", self._ledger.history)
 
     def _budget(self) -> dict[str, Any]:
         found = self._ledger.summary()
         share = share_spent(found)
         return {
             "ledger_id": self._ledger.id,
-            "guarantee": asdict(self.guarantee),
-            "queries": found["queries"],
-            "answers": found["answers"],
-            "open": found["unsettled"],
-            "left": found["remaining"],
-            "room": room(found["remaining"], self._price),
-            "secure": found["secure"],
+            "guarantee": self.guarantee.to_json(),
+            "queries": found.queries,
+            "answers": found.answers,
+            "open": found.unsettled,
+            "left": found.remaining,
+            "room": room(found.remaining, self._price),
+            "secure": found.secure,
             "share_spent": share,
             "words": self._words(found, share),
-            **{name: found[name] for name in ("answered", "withheld", "reinforced")},
+            "answered": found.answered,
+            "withheld": found.withheld,
+            "reinforced": found.reinforced,
         }
 
-    def _words(self, found: dict[str, Any], share: float) -> str:
+    def _words(self, found: Summary, share: float) -> str:
         budget, epsilon = self._ledger.budget, round_up(self.guarantee.epsilon)
         if isinstance(budget, CountBudget):
             used = (
-                f"{found['queries']:,} of at most {budget.n_queries:,} questions were put to the teachers, and "
-                f"{found['answers']:,} of at most {budget.n_answers:,} answers were given or are reserved"
+                f"{found.queries:,} of at most {budget.n_queries:,} questions were put to the teachers, and "
+                f"{found.answers:,} of at most {budget.n_answers:,} answers were given or are reserved"
             )
         else:
-            used = f"{share:.1%} of the budget is used by {found['queries']:,} questions"
-        if not found["secure"]:
+            used = f"{share:.1%} of the budget is used by {found.queries:,} questions"
+        if not found.secure:
             return f"Seeded noise was drawn, for experiments: the answers are not private. {used}."
         return (
             f"Whatever is asked, all answers together have ε = {epsilon} at δ = {self.guarantee.delta:g}. {used}. "
@@ -86,13 +82,12 @@ class PublicNumbers:
             return value
 
 
-def share_spent(summary: dict[str, Any]) -> float:
+def share_spent(summary: Summary) -> float:
     """Of a budget, from 0 to 1: of answers or of queries, whichever is scarcer."""
-    left, budget = summary["remaining"], summary["budget"]
+    left, limit = summary.remaining, summary.budget.limit
     if "share" in left:
-        return 1.0 - float(left["share"])
-    queries, answers = left["queries"] / budget["n_queries"], left["answers"] / budget["n_answers"]
-    return 1.0 - float(min(queries, answers))
+        return 1.0 - left["share"]
+    return 1.0 - min(left["queries"] / limit.queries, left["answers"] / limit.answers)
 
 
 def room(left: dict[str, float], price: Spending) -> int:

@@ -33,7 +33,7 @@ from terrine.ledger import Head
 from terrine.ledger.entries import is_digest
 from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
-from terrine.service.schemas import About
+from terrine.service.schemas import About, Budget
 
 require("httpx", use="The client of a label service", extra="service")
 import httpx  # noqa: E402
@@ -94,19 +94,18 @@ class RemoteLabeller:
             raise InputError("Expected a service's URL and a key in ASCII, got something else.") from None
         weakref.finalize(self, self._http.close)
         about = self.about()
-        self.mechanism: Mechanism = mechanism_from_json(about["mechanism"])
-        self.classes: tuple[str, ...] = tuple(about["classes"])
-        self.row_shape: tuple[int, ...] = tuple(about["row_shape"])
-        self.n_teachers: int = about["n_teachers"]
-        self._batch = min(_validate.integer("batch", batch, at_least=1), about["rows_at_most"])
+        self.mechanism: Mechanism = mechanism_from_json(about.mechanism)
+        self.classes: tuple[str, ...] = tuple(about.classes)
+        self.row_shape: tuple[int, ...] = tuple(about.row_shape)
+        self.n_teachers: int = about.n_teachers
+        self._batch = min(_validate.integer("batch", batch, at_least=1), about.rows_at_most)
         self._index = {name: k for k, name in enumerate(self.classes)}
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> About:
         """What the service takes and gives, and its guarantee."""
-        found = self._call("GET", "/v1/about")
         try:
-            About.model_validate(found, strict=True)
-            mechanism_from_json(found["mechanism"])
+            found = About.model_validate(self._call("GET", "/v1/about"), strict=True)
+            mechanism_from_json(found.mechanism)
         except ValidationError as error:
             first = error.errors()[0]
             wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
@@ -116,12 +115,16 @@ class RemoteLabeller:
             return found
         raise ServiceError(f"Expected /v1/about of a terrine label service at {self.url}, got another {wrong}.")
 
-    def budget(self) -> dict[str, Any]:
+    def budget(self) -> Budget:
         """What is spent and left there. Its head is kept, once it is proved to go on from the one kept before."""
         kept = self._kept()  # before the call: another process may keep a newer head meanwhile
         found = self._call("GET", "/v1/budget")
         self._compare(found, kept)
-        return found
+        try:
+            return Budget.model_validate(found, strict=True)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))
+            raise ServiceError(f"/v1/budget at {self.url} has no usable {where}; its version is not known.") from None
 
     def label(
         self,

@@ -9,24 +9,24 @@ const LONGEST = 30000; // ms between two tries while the service does not answer
 const PATIENCE = 15000; // ms for one answer
 const STORED = "terrine.key"; // in sessionStorage: this tab's, gone with it
 
-// By neighbouring relation: what nobody can reliably tell about a person in the private data.
+// By the code of the neighbouring relation: what nobody can reliably tell about a person in the private data.
 const WHETHER = {
-  "one row is replaced by another; the number of rows is public":
+  row_replaced:
     "a given row of that person was in the private data, or a different row in its place",
-  "one unit is replaced by another; the number of units is public":
+  unit_replaced:
     "that person was in the private data, with all of their rows, or a different person in their place",
-  "one unit is added, removed or changed":
+  unit_any:
     "that person was in the private data, with all of their rows, or not at all",
-  "one teacher's votes change, on any of the queries":
+  one_teacher:
     "the one teacher that learned from that person’s share voted as it did, or differently",
 };
 
 /** If two neighbours are equally likely, no guess is right more often than (e^ε + δ)/(e^ε + 1). */
-function meaning({ epsilon, delta, relation }) {
+function meaning({ epsilon, delta, relation, neighbors }) {
   const factor = Math.exp(Math.min(Number(roundUp(epsilon, 3)), 50)) * (1 + 1e-12);
   const guess = Math.min((factor + delta) / (factor + 1), 1);
   const most = roundUp(100 * guess, guess < 0.99 ? 1 : 3).replace("100.000", "100");
-  const whether = WHETHER[relation] ?? `the private data were these, or data that differ from these in one way: ${relation}`;
+  const whether = WHETHER[relation] ?? `the private data were these, or data that differ from these in one way: ${neighbors}`;
   return (
     `For a person in the private data: suppose that someone sees all answers and guesses whether ${whether}. If both ` +
     `cases are equally likely, that guess is right in at most ${most}% of cases, whatever else the guesser knows. ` +
@@ -55,7 +55,7 @@ function showBudget(budget) {
   say("epsilon", `ε = ${roundUp(guarantee.epsilon, 3)}`);
   say("delta", `at δ = ${power(guarantee.delta)}`);
   say("meaning", meaning(guarantee));
-  say("relation", guarantee.relation);
+  say("relation", guarantee.neighbors);
   say("basis", guarantee.basis);
   $("counts").replaceChildren(
     charged("Questions charged", budget.queries, left.queries),

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from terrine.accounting import curves
 from terrine.mechanisms import Outcome
 from terrine.service.parsing import NPY
 
@@ -70,9 +71,18 @@ class Guarantee(_Shown):
 
     epsilon: float = Field(ge=0, examples=[2.208])
     delta: float = Field(ge=0, lt=1, examples=[1e-6])
-    order: float | None
+    order: float
     basis: str
-    relation: str
+    relation: str = Field(
+        examples=["unit_any"],
+        description="What two neighbors may differ in: unit_any, unit_replaced, row_replaced or one_teacher; or the "
+        "owner's own words, after `own: `.",
+    )
+    neighbors: str = Field("", description="The same, for people.")
+    notes: list[str] = []
+
+    def read(self) -> curves.Guarantee:
+        return curves.Guarantee.from_json(self.model_dump())
 
 
 class About(_Shown):

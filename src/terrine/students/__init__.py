@@ -1,6 +1,6 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
-from terrine.students.api import FittedStudent, Student, fit_student, load_student
+from terrine.students.api import FittedStudent, Student, fit_student, load_student, never_predicted
 from terrine.students.consistency import MatchStudent, VATStudent
 from terrine.students.features import FeatureStudent, FittedOnFeatures
 from terrine.students.gan import GANStudent
@@ -8,6 +8,7 @@ from terrine.students.lessons import MissingClassWarning
 from terrine.students.nets import Distortion
 from terrine.students.neural import FittedNet
 from terrine.students.supervised import FittedEstimator, SupervisedStudent
+from terrine.students.trial import try_student
 
 __all__ = [
     "Distortion",
@@ -24,4 +25,6 @@ __all__ = [
     "VATStudent",
     "fit_student",
     "load_student",
+    "never_predicted",
+    "try_student",
 ]

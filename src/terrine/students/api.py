@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from terrine import _validate
 from terrine.datasets import PublicData
-from terrine.errors import DataError, InputError, StoreError
+from terrine.errors import AdviceWarning, DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural as fitted
@@ -18,13 +19,14 @@ from terrine.students.consistency import MatchStudent, VATStudent, train_consist
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
-from terrine.students.lessons import lessons, read_student
+from terrine.students.lessons import lessons, listed, read_student
 from terrine.students.nets import Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
 Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
+_LOOKED_AT = 10_000  # public rows, at most about twice that: a class that is rarer is rare indeed
 
 
 def fit_student(
@@ -71,6 +73,21 @@ def fit_student(
                 )
             train = train_gan
     return fit_net(student, given, seed=seed, train=train, progress=progress)
+
+
+def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> list[str]:
+    """Classes that a student names for none of the public rows; warns of them."""
+    rows = (public if isinstance(public, PublicData) else PublicData(public)).X
+    found = set(student.predict(rows[:: max(1, len(rows) // _LOOKED_AT)]).tolist())
+    names = [name for k, name in enumerate(student.classes) if k not in found]
+    if names:
+        warnings.warn(
+            f"The student never predicts {listed(names)} on the public rows. Try a balanced student, ask about more "
+            "rows, or choose public rows in which such classes are less rare.",
+            AdviceWarning,
+            stacklevel=2,
+        )
+    return names
 
 
 def load_student(folder: str | Path) -> FittedStudent:

@@ -26,13 +26,14 @@ class FeatureStudent:
     Attributes:
         features: learned from public rows, as `fit_features` does, and kept with the student; or `Edges`, of images.
         estimator: unfitted (default: linear discriminants, shrunk by half towards round ones).
-        self_training: also learn from public rows without an answer, as `SupervisedStudent` does.
+        self_training, balanced: as of a `SupervisedStudent`.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
 
     features: Features | Edges
     estimator: Any = None
     self_training: bool = False
+    balanced: bool = False
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
@@ -47,7 +48,10 @@ class FeatureStudent:
     def plain(self) -> SupervisedStudent:
         """What learns on the features."""
         return SupervisedStudent(
-            estimator=self.estimator, self_training=self.self_training, min_per_class=self.min_per_class
+            estimator=self.estimator,
+            self_training=self.self_training,
+            balanced=self.balanced,
+            min_per_class=self.min_per_class,
         )
 
 

@@ -69,6 +69,7 @@ def train_gan(
     average, adam = nets.averaged(net), nets.optimiser(net, weight_decay=settings.weight_decay, momentum=_MOMENTUM)
     forger = nets.optimiser(generator, weight_decay=0.0, momentum=_MOMENTUM)
     shares = nets.class_shares(labels, net[-1].out_features)
+    answered, labels = nets.balanced(settings, answered, labels)
     running = shares.clone()
     trust, rise = torch.ones((), device=device), torch.zeros((), device=device)
     batch, public_batch = settings.batch, settings.public_batch

@@ -68,12 +68,13 @@ def lessons(
     few = [names[k] for k in np.flatnonzero(counts < min_per_class)]
     if few:
         raise InputError(
-            f"Expected at least {min_per_class} answers of every class, got fewer of {len(few)}: {_listed(few)}."
+            f"Expected at least {min_per_class} answers of every class, got fewer of {len(few)}: {listed(few)}."
         )
     missing = [names[k] for k in np.flatnonzero(counts == 0)]
     if missing:
         warnings.warn(
-            f"Expected an answer of every class, got none of {len(missing)}: {_listed(missing)}.",
+            f"No answer names {len(missing)} of the {len(names)} classes: {listed(missing)}. The student cannot learn "
+            "them; ask about more rows, or choose public rows in which they are less rare.",
             MissingClassWarning,
             stacklevel=3,
         )
@@ -81,7 +82,13 @@ def lessons(
     return Lessons(rows, answered, labels[answered], names, noise)
 
 
-def _listed(names: list[str]) -> str:
+def evened(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Indices that repeat the answers of rarer classes until every class has as many as the commonest."""
+    most = int(np.bincount(labels).max())
+    return np.concatenate([np.resize(np.flatnonzero(labels == k), most) for k in np.unique(labels)])
+
+
+def listed(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 

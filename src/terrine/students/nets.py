@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from terrine import _validate
 from terrine._optional import require_torch
 from terrine.errors import InputError
+from terrine.students.lessons import evened
 
 Progress = Callable[[float], object]
 Scale = tuple[NDArray[np.float32], NDArray[np.float32]]  # (n_features,) what to subtract, what to divide by
@@ -68,6 +69,7 @@ class NetSettings:
             answers that the net without them finds wrong are left out; 0 for no such check.
         view: how rows are distorted.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        balanced: answers of rarer classes are repeated until every class has as many as the commonest.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
 
@@ -86,6 +88,7 @@ class NetSettings:
     folds: int = 0
     view: Distortion = field(default_factory=Distortion)
     device: str = "auto"
+    balanced: bool = False
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
@@ -228,6 +231,14 @@ def unbalanced(log_p: Any, running: Any, shares: Any) -> Any:
     mean = log_p.exp().mean(0)
     running.lerp_(mean.detach(), MEMORY)
     return (mean * ((running + 1e-6) / shares).log()).sum()
+
+
+def balanced(settings: NetSettings, answered: Any, labels: Any) -> tuple[Any, Any]:
+    """The answers to draw batches from: where settings ask for it, those of rarer classes are repeated."""
+    if not settings.balanced:
+        return answered, labels
+    some = require_torch().from_numpy(evened(labels.cpu().numpy())).to(labels.device)
+    return answered[some], labels[some]
 
 
 def class_shares(labels: Any, n_classes: int) -> Any:

@@ -15,7 +15,7 @@ from terrine import _validate
 from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
 from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN
-from terrine.students.lessons import About, Lessons, checked_rows, write_student
+from terrine.students.lessons import About, Lessons, checked_rows, evened, write_student
 
 KIND, FILE = "estimator", "student.skops"
 _SURE = 0.9  # probability above which self-training takes a label over
@@ -29,17 +29,21 @@ class SupervisedStudent:
         estimator: unfitted; every parameter named ``random_state`` is set from the seed. Images are flattened.
         self_training: also learn from public rows without an answer: those that the classifier is sure of (a
             probability above 0.9) take its own label, again and again until there are no more.
+        balanced: a rare class counts as much as a common one: class_weight="balanced" where the classifier has it,
+            else answers of rarer classes are repeated.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
 
     estimator: Any
     self_training: bool = False
+    balanced: bool = False
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
         check_classifier(self.estimator)
-        if not isinstance(self.self_training, bool):
-            raise InputError(f"self_training must be True or False, got {self.self_training!r}.")
+        for name in ("self_training", "balanced"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         if self.self_training and not hasattr(self.estimator, "predict_proba"):
             kind = type(self.estimator).__name__
             raise InputError(f"self_training needs a classifier that gives probabilities, and {kind} gives none.")
@@ -98,27 +102,43 @@ class FittedEstimator:
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:
     model = seeded_clone(settings.estimator, seed)
+    answered, labels = given.answered, given.labels
+    if settings.balanced and not _weighted(model):
+        some = evened(labels)
+        answered, labels = answered[some], labels[some]
     try:
         if settings.self_training:
-            model = _self_trained(model, given)
+            model = _self_trained(model, given.rows, answered, labels)
         else:
-            rows = given.rows[given.answered]
-            model.fit(rows.reshape(len(rows), -1), given.labels)
+            rows = given.rows[answered]
+            model.fit(rows.reshape(len(rows), -1), labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
-    kept = {"student": type(settings).__name__, "self_training": settings.self_training}
+    kept: dict[str, Any] = {"student": type(settings).__name__, "self_training": settings.self_training}
+    if settings.balanced:
+        kept["balanced"] = True
     kept |= estimator_settings(settings.estimator)
     return FittedEstimator(about=About.of(given, seed=seed, settings=kept), model=model)
 
 
-def _self_trained(model: Any, given: Lessons) -> Any:
+def _weighted(model: Any) -> bool:
+    """Set class_weight="balanced" where the classifier, or a step of a Pipeline, has a class_weight that is not set."""
+    names = [name for name in model.get_params() if name.split("__")[-1] == "class_weight"]
+    model.set_params(**{name: "balanced" for name in names if model.get_params()[name] is None})
+    return bool(names)
+
+
+def _self_trained(model: Any, public: NDArray[Any], answered: NDArray[np.int64], labels: NDArray[np.int64]) -> Any:
     """The classifier that self-training ends with; rows without an answer are -1 to scikit-learn."""
     from sklearn.semi_supervised import SelfTrainingClassifier
 
-    labels = np.full(len(given.rows), ABSTAIN, dtype=np.int64)
-    labels[given.answered] = given.labels
+    rows = np.concatenate([np.setdiff1d(np.arange(len(public)), answered), answered])
+    known = np.concatenate([np.full(len(rows) - len(answered), ABSTAIN, dtype=np.int64), labels])
+    if len(rows) == len(public):  # nothing is repeated: rows as they stand
+        order = np.argsort(rows)
+        rows, known = rows[order], known[order]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "y contains no unlabeled samples")
         trained = SelfTrainingClassifier(model, threshold=_SURE, max_iter=None)
-        return trained.fit(given.rows.reshape(len(given.rows), -1), labels).estimator_
+        return trained.fit(public[rows].reshape(len(rows), -1), known).estimator_

@@ -6,6 +6,7 @@ from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleRecipe, ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.stacked import ConvRecipe
+from terrine.teachers.teacher import Teacher
 
 __all__ = [
     "CentroidTeacher",
@@ -14,6 +15,7 @@ __all__ = [
     "ModuleRecipe",
     "ModuleTeacher",
     "SklearnTeacher",
+    "Teacher",
     "TeacherEnsemble",
     "fit_teachers",
     "poll_teachers",

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from terrine import _validate
 from terrine._models import dump_arrays, load_arrays
 from terrine.errors import InputError, StoreError
+from terrine.teachers.teacher import Share
 
-Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
 Models = dict[str, NDArray[Any]]
 
 _ONE = 1 << 11  # of a coordinate; a dot product is at most about 2^22, and float32 is exact to 2^24
@@ -58,7 +58,7 @@ class CentroidTeacher:
 
     def fit(
         self,
-        shares: Shares,
+        shares: Sequence[Share],
         *,
         ids: Sequence[int],
         n_classes: int,
@@ -83,7 +83,7 @@ class CentroidTeacher:
                 progress(k / len(shares))
         return models
 
-    def predict(self, models: Models, X: NDArray[Any]) -> NDArray[np.int16]:
+    def predict(self, models: Models, X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices, in blocks of teachers and rows that bound memory."""
         rows = _whole(X)
         means = models["means"]

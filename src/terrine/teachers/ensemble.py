@@ -14,17 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
-from terrine.errors import (
-    InputError,
-    SecretError,
-    StoreError,
-)
+from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partitioning import Partition, Shares
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.store import DATA, IDENTITY, Store
-from terrine.teachers.workers import Rows, Teacher, Work, tally_predictions, teach, teach_and_vote, vote
+from terrine.teachers.teacher import Teacher
+from terrine.teachers.workers import Rows, Work, tally_predictions, teach, teach_and_vote, vote
 from terrine.votes import Ballots, Votes
 
 Progress = Callable[[float], object]
@@ -52,7 +50,7 @@ def fit_teachers(
 
     Args:
         data: the private rows; or `Shares` on disk, for data larger than memory.
-        teacher: `SklearnTeacher`, `ModuleTeacher`, `ConvTeacher` or `CentroidTeacher`.
+        teacher: `SklearnTeacher`, `ModuleTeacher`, `ConvTeacher`, `CentroidTeacher`, or one's own `Teacher`.
         classes: public: reading them off private labels would leak.
         first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
         executor: Serial() unless given; Processes(), Ray().
@@ -60,27 +58,14 @@ def fit_teachers(
         public: public rows to try the teacher on; without them rows of the same shape and dtype are made up.
         progress: called with the share of the teachers that are done.
     """
-    names = _classes(classes)
-    seed = _validate.integer("seed", seed, at_least=0)
     kept = None if store is None else Store(Path(store))
-    rows = _rows_of(data, partition, len(names))
-    like = rows.share(0)[0]
-    shape = like.shape[1:]
-    first_id = _validate.integer("first_id", first_id, at_least=0)
+    names, work, made_with = _prepared(
+        data, partition, teacher, classes=classes, seed=seed, first_id=first_id, public=public, store=kept
+    )
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     missing = [chunk for chunk in chunks if kept is None or not kept.has(chunk, teacher.suffix)]
-    preflight = Preflight(
-        teacher=teacher,
-        row_shape=shape,
-        dtype=like.dtype,
-        n_classes=len(names),
-        public=None if public is None else sample(_queries(public, shape)),
-        keep=kept is not None,
-    )
-    if missing:
-        preflight.check()
-    work = Work(teacher, rows, len(names), seed, kept, first_id=first_id, preflight=preflight)
-    made_with = _made_with(data, partition, teacher, classes=names, row_shape=shape, seed=seed, first_id=first_id)
+    if missing and work.preflight is not None:
+        work.preflight.check()
     identity = _identity(partition, made_with)
     if kept is not None:
         kept.open(made_with, identity=identity)
@@ -89,16 +74,16 @@ def fit_teachers(
     results = (executor or Serial()).map(
         teach,
         missing,
-        shared=work,
+        shared=replace(work, queries=None),
         progress=None if progress is None else lambda done: progress((already + done) / len(chunks)),
     )
     taught = dict(zip(missing, results, strict=True))
     return TeacherEnsemble(
         teacher=teacher,
         classes=names,
-        row_shape=shape,
+        row_shape=made_with["row_shape"],
         n_teachers=partition.n_teachers,
-        first_id=first_id,
+        first_id=work.first_id,
         relation=partition.relation,
         identity=identity,
         _store=kept,
@@ -124,21 +109,11 @@ def poll_teachers(
 
     ``tell_failed`` is called in the end with the number of teachers that failed, as `TeacherEnsemble.n_failed`.
     """
-    names = _classes(classes)
-    seed = _validate.integer("seed", seed, at_least=0)
-    rows = _rows_of(data, partition, len(names))
-    first_id = _validate.integer("first_id", first_id, at_least=0)
-    like = rows.share(0)[0]
-    queries = _queries(public, like.shape[1:])
-    preflight = Preflight(
-        teacher=teacher,
-        row_shape=like.shape[1:],
-        dtype=like.dtype,
-        n_classes=len(names),
-        public=sample(queries),
+    _, work, made_with = _prepared(
+        data, partition, teacher, classes=classes, seed=seed, first_id=first_id, public=public, store=None
     )
-    preflight.check()
-    work = Work(teacher, rows, len(names), seed, None, queries, first_id, preflight, watched=False)
+    if work.preflight is not None:
+        work.preflight.check()
     chunks = _chunks(partition.n_teachers, teacher.chunk)
     told = None if progress is None else lambda done: progress(done / len(chunks))
     n_failed = 0
@@ -152,8 +127,6 @@ def poll_teachers(
     votes = tally_predictions(predictions(), work)
     if tell_failed is not None:
         tell_failed(Sensitive(n_failed))
-    shape = like.shape[1:]
-    made_with = _made_with(data, partition, teacher, classes=names, row_shape=shape, seed=seed, first_id=first_id)
     votes.voters = _identity(partition, made_with)
     return votes
 
@@ -171,7 +144,7 @@ class TeacherEnsemble:
     row_shape: tuple[int, ...]
     n_teachers: int
     first_id: int
-    relation: str
+    relation: Relation
     identity: str = ""
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
@@ -199,7 +172,7 @@ class TeacherEnsemble:
                 row_shape=tuple(settings["row_shape"]),
                 n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
                 first_id=_validate.integer("first_id", settings["first_id"], at_least=0),
-                relation=settings["relation"],
+                relation=Relation(settings["relation"]),
                 identity=str(settings.get(IDENTITY, "")),
                 _store=kept,
                 _models=None,
@@ -244,8 +217,8 @@ class TeacherEnsemble:
         work, choices = self._choices(X, executor, progress, watched=False)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
         assert work.queries is not None
-        rest = {"queries": queries_digest(work.queries), "relation": self.relation, "voters": self.identity}
-        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, **rest)
+        rest = {"queries": queries_digest(work.queries), "voters": self.identity}
+        return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, relation=self.relation, **rest)
 
     def _choices(
         self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None, *, watched: bool
@@ -295,28 +268,57 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
     return Rows(data.X, data.y, partition.order, partition.offsets)
 
 
-def _made_with(
+def _prepared(
     data: PrivateData | Shares,
     partition: Partition,
     teacher: Teacher,
     *,
-    classes: tuple[str, ...],
-    row_shape: tuple[int, ...],
+    classes: Sequence[object],
     seed: int,
     first_id: int,
-) -> dict[str, Any]:
-    """All that decides what the teachers are: what a store's manifest holds."""
-    return {
+    public: PublicData | NDArray[Any] | None,
+    store: Store | None,
+) -> tuple[tuple[str, ...], Work, dict[str, Any]]:
+    """Class names, what workers need, and all that decides what the teachers are: what a store's manifest holds."""
+    if not isinstance(teacher, Teacher):
+        raise InputError(
+            f"{type(teacher).__name__} is not a teacher. Wrap a scikit-learn classifier: SklearnTeacher(estimator=...)."
+        )
+    names = _classes(classes)
+    rows = _rows_of(data, partition, len(names))
+    like = rows.share(0)[0]
+    shape = like.shape[1:]
+    queries = None if public is None else _queries(public, shape)
+    work = Work(
+        teacher,
+        rows,
+        len(names),
+        seed=_validate.integer("seed", seed, at_least=0),
+        store=store,
+        queries=queries,
+        first_id=_validate.integer("first_id", first_id, at_least=0),
+        preflight=Preflight(
+            teacher=teacher,
+            row_shape=shape,
+            dtype=like.dtype,
+            n_classes=len(names),
+            public=None if queries is None else sample(queries),
+            keep=store is not None,
+        ),
+        watched=False,
+    )
+    made_with = {
         **teacher.settings(),
         "n_teachers": partition.n_teachers,
-        "classes": classes,
-        "row_shape": row_shape,
+        "classes": names,
+        "row_shape": shape,
         "chunk": teacher.chunk,
-        "seed": seed,
-        "first_id": first_id,
-        "relation": partition.relation,
+        "seed": work.seed,
+        "first_id": work.first_id,
+        "relation": partition.relation.sentence,  # not its code: an identity is a hash of this
         DATA: _fingerprint(data, partition),
     }
+    return names, work, made_with
 
 
 def _identity(partition: Partition, made_with: dict[str, Any]) -> str:

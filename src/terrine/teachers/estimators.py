@@ -15,8 +15,7 @@ from terrine import _validate
 from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
 from terrine.sensitive import unheard
 from terrine.teachers import asking
-
-Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
+from terrine.teachers.teacher import Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class SklearnTeacher:
 
     def fit(
         self,
-        shares: Shares,
+        shares: Sequence[Share],
         *,
         ids: Sequence[int],
         n_classes: int,

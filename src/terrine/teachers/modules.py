@@ -27,7 +27,8 @@ from terrine._models import dump_arrays, load_arrays
 from terrine._optional import require_torch
 from terrine.errors import InputError, StoreError
 from terrine.teachers.nets import _FIXED, _fixed_vote
-from terrine.teachers.stacked import Shares, teacher_keys, uniform
+from terrine.teachers.stacked import teacher_keys, uniform
+from terrine.teachers.teacher import Share
 
 Factory = Callable[..., Any]  # (n_classes, row_shape) -> torch.nn.Module
 Models = dict[str, NDArray[Any]]
@@ -155,7 +156,7 @@ class ModuleTeacher:
 
     def fit(
         self,
-        shares: Shares,
+        shares: Sequence[Share],
         *,
         ids: Sequence[int],
         n_classes: int,
@@ -185,7 +186,7 @@ class ModuleTeacher:
         models[_LAYOUT] = np.tile(np.array([n_classes, bytes_, *shape], dtype=np.int64), (len(shares), 1))
         return models
 
-    def predict(self, models: Models, X: NDArray[Any]) -> NDArray[np.int16]:
+    def predict(self, models: Models, X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices, in blocks of rows that bound memory."""
         torch = require_torch()
         device, together = self._where()
@@ -391,7 +392,7 @@ def _numbers(X: NDArray[Any]) -> NDArray[Any]:
     return X if X.dtype == np.uint8 else X.astype(np.float32)
 
 
-def _kind(shares: Shares, recipe: ModuleRecipe) -> tuple[tuple[int, ...], bool]:
+def _kind(shares: Sequence[Share], recipe: ModuleRecipe) -> tuple[tuple[int, ...], bool]:
     """Shape of a row, and whether rows are uint8: the same in every share."""
     shape, dtype = np.asarray(shares[0][0]).shape[1:], np.asarray(shares[0][0]).dtype
     if not shape or any(X.shape[1:] != shape or X.dtype != dtype for X, _ in shares):
@@ -401,7 +402,7 @@ def _kind(shares: Shares, recipe: ModuleRecipe) -> tuple[tuple[int, ...], bool]:
     return shape, dtype == np.uint8
 
 
-def _records(shares: Shares, bytes_: bool, device: str) -> tuple[Any, Any, Any, Any]:
+def _records(shares: Sequence[Share], bytes_: bool, device: str) -> tuple[Any, Any, Any, Any]:
     """All rows one after the other, labels, where each teacher's begin, how many; an empty share has a blank one."""
     torch = require_torch()
     kind = np.uint8 if bytes_ else np.float32

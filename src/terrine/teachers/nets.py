@@ -13,7 +13,8 @@ from terrine import _validate
 from terrine._models import dump_arrays, load_arrays
 from terrine._optional import require_torch
 from terrine.errors import StoreError
-from terrine.teachers.stacked import ConvRecipe, Shares, fit_stacked, predict_stacked
+from terrine.teachers.stacked import ConvRecipe, fit_stacked, predict_stacked
+from terrine.teachers.teacher import Share
 
 _NAMES = ("conv1", "bias1", "conv2", "bias2", "dense", "bias3", "scores", "bias4")
 _FIXED = "fixed"  # (teachers,) the class that an empty or one-class share votes for, else -1
@@ -46,7 +47,7 @@ class ConvTeacher:
 
     def fit(
         self,
-        shares: Shares,
+        shares: Sequence[Share],
         *,
         ids: Sequence[int],
         n_classes: int,
@@ -66,7 +67,9 @@ class ConvTeacher:
         weights = {name: p.float().cpu().numpy() for name, p in zip(_NAMES, parameters, strict=True)}
         return weights | {_FIXED: np.array([_fixed_vote(y) for _, y in shares], dtype=np.float32)}
 
-    def predict(self, models: dict[str, NDArray[np.float32]], X: NDArray[Any]) -> NDArray[np.int16]:
+    def predict(
+        self, models: dict[str, NDArray[np.float32]], X: NDArray[Any], *, watched: bool = True
+    ) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices."""
         torch = require_torch()
         parameters = [

@@ -16,6 +16,7 @@ from terrine.errors import InputError, TerrineError
 from terrine.sensitive import unheard
 from terrine.teachers.modules import ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
+from terrine.teachers.teacher import Teacher
 
 _ROWS = 200
 _EACH = 10  # rows of a class: enough for a cross-validation inside
@@ -35,25 +36,27 @@ class Preflight:
         keep: whether it must come back from a store.
     """
 
-    teacher: Any
+    teacher: Teacher
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     n_classes: int
     public: NDArray[Any] | None = None
     keep: bool = False
 
-    def check(self, *, here: bool = False) -> None:
+    def check(self, *, here: bool = False) -> int:
         """Teach one teacher, let it vote, and keep it; with more rows where it cannot with a few. Refuse what fails.
 
         Args:
             here: on the device that teachers are taught on, not on a CPU.
+
+        Returns:
+            How many bytes such a teacher takes in a store; 0 where it is not kept.
         """
         said = ""
         for X, y in self._tries():
             try:
                 with unheard():
-                    self._fly(X, y, here=here)
-                return
+                    return self._fly(X, y, here=here)
             except TerrineError:
                 raise
             except Exception as error:
@@ -65,14 +68,17 @@ class Preflight:
     def _kind(self) -> str:
         return "made-up" if self.public is None else "public"
 
-    def _fly(self, X: NDArray[Any], y: NDArray[np.int64], *, here: bool) -> None:
+    def _fly(self, X: NDArray[Any], y: NDArray[np.int64], *, here: bool) -> int:
         teacher = _short(self.teacher, here=here)
         models = teacher.fit([(X, y), (X[:0], y[:0])], ids=[0, 1], n_classes=self.n_classes, seed=0)
+        size = 0
         if self.keep:
-            models = teacher.loads(teacher.dumps(models))
+            kept = teacher.dumps(models)
+            models, size = teacher.loads(kept), len(kept)
         votes = teacher.predict(models, X[:1])
         if votes.shape != (2, 1):
             raise InputError(f"The teacher cannot be used: two teachers voted on one row with shape {votes.shape}.")
+        return size
 
     def _tries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         """A few rows of every class, then ten and a hundred times as many; always the same."""
@@ -96,7 +102,7 @@ def sample(public: NDArray[Any]) -> NDArray[Any]:
     return np.array(public if len(public) <= most else public[:: -(-len(public) // most)])
 
 
-def _short(teacher: Any, *, here: bool) -> Any:
+def _short(teacher: Teacher, *, here: bool) -> Teacher:
     """The same teacher where learning is short: settings that only decide how long it takes are cut."""
     match teacher:
         case ModuleTeacher():

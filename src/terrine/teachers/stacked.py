@@ -20,8 +20,7 @@ from terrine import _validate
 from terrine._blocks import blocks
 from terrine._optional import require_torch
 from terrine.errors import InputError
-
-Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
+from terrine.teachers.teacher import Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ class ConvRecipe:
 
 
 def fit_stacked(
-    shares: Shares,
+    shares: Sequence[Share],
     *,
     recipe: ConvRecipe,
     ids: Sequence[int],
@@ -179,7 +178,7 @@ def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(images)
 
 
-def _on_device(shares: Shares, device: str) -> tuple[Any, Any, Any, Any]:
+def _on_device(shares: Sequence[Share], device: str) -> tuple[Any, Any, Any, Any]:
     """All records one after the other, and where each teacher's begin."""
     torch = require_torch()
     filled = [(_as_images(x), np.asarray(y, dtype=np.int64)) if len(y) else _blank(x) for x, y in shares]

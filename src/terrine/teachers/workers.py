@@ -12,15 +12,11 @@ from numpy.typing import NDArray
 from terrine.errors import MissingDependencyError, TeachersError, TerrineError
 from terrine.partitioning import Shares
 from terrine.sensitive import unheard
-from terrine.teachers.centroids import CentroidTeacher
-from terrine.teachers.estimators import SklearnTeacher
-from terrine.teachers.modules import ModuleTeacher
-from terrine.teachers.nets import ConvTeacher
 from terrine.teachers.preflight import Preflight
 from terrine.teachers.store import Store
+from terrine.teachers.teacher import Share, Teacher
 from terrine.votes import Votes
 
-Teacher = SklearnTeacher | ConvTeacher | ModuleTeacher | CentroidTeacher
 T = TypeVar("T")
 
 _BLOCK = 20_000  # public rows that a worker predicts at a time
@@ -50,7 +46,7 @@ class Rows:
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
-    def share(self, teacher: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def share(self, teacher: int) -> Share:
         rows = self.order[self.offsets[teacher] : self.offsets[teacher + 1]]
         return self.X[rows], self.y[rows]
 
@@ -67,7 +63,7 @@ def teach(chunk: tuple[int, ...], work: Work) -> tuple[Any, int]:
     return None, n_failed
 
 
-def _taught(shares: list[Any], ids: list[int], work: Work) -> tuple[Any, int]:
+def _taught(shares: list[Share], ids: list[int], work: Work) -> tuple[Any, int]:
     """Models, or their bytes for a store. A share on which this fails is taught as an empty one: it votes for class 0.
 
     Which shares these are is looked for one by one, so that none of them touches another teacher.
@@ -93,14 +89,14 @@ def _taught(shares: list[Any], ids: list[int], work: Work) -> tuple[Any, int]:
     return models, len(failed)
 
 
-def _sound(share: tuple[NDArray[Any], NDArray[np.int64]], n_classes: int) -> bool:
+def _sound(share: Share, n_classes: int) -> bool:
     """Whether a share is one of finite numbers and of class indices: shares on disk are not looked at before."""
     X, y = share
     finite = X.dtype.kind != "f" or bool(np.isfinite(X).all())
     return finite and bool(((y >= 0) & (y < n_classes)).all())
 
 
-def _made(shares: list[Any], ids: list[int], work: Work) -> Any:
+def _made(shares: list[Share], ids: list[int], work: Work) -> Any:
     models: Any = work.teacher.fit(shares, ids=ids, n_classes=work.n_classes, seed=work.seed)
     if work.store is None:
         return models
@@ -136,10 +132,9 @@ def _predictions(models: Any, work: Work) -> NDArray[np.int16]:
     assert work.queries is not None
     blocks = range(0, len(work.queries), _BLOCK)
     queries, teacher = work.queries, work.teacher
-    how = {"watched": work.watched} if isinstance(teacher, SklearnTeacher) else {}
     try:
         with unheard():
-            parts = [teacher.predict(models, queries[b : b + _BLOCK], **how) for b in blocks]
+            parts = [teacher.predict(models, queries[b : b + _BLOCK], watched=work.watched) for b in blocks]
         votes = np.concatenate(parts, axis=1)
         return np.where((votes >= 0) & (votes < work.n_classes), votes, 0).astype(np.int16)
     except TerrineError:

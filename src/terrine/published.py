@@ -1,0 +1,53 @@
+"""What a run may publish of its guarantee: the guarantee itself, and how many questions had which outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import PlainValidator
+
+from terrine._validate import JsonObject
+from terrine.accounting.curves import Guarantee
+from terrine.budgets import mechanism_from_json, mechanism_to_json
+from terrine.mechanisms import Mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerHead:
+    """The ledger that paid, and its newest entry at the time."""
+
+    id: str
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedGuarantee(Guarantee):
+    """A guarantee with what it covers: what guarantee.json holds. All of it is public.
+
+    Attributes:
+        queries_at_most, answers_at_most: what the guarantee allows; fixed before the first question.
+        answered, withheld, unasked: distinct questions, as the ledger counts them.
+        repeated: rows that repeat an earlier row of the run: they share its answer, and cost nothing. 0 in files of
+            versions that counted them among the others.
+        secure_noise: whether all noise that the ledger paid for was drawn by the secure sampler; else nothing holds.
+        why_unasked: "budget_exhausted" or "quota_exhausted", where a label service said so.
+        service: the label service that answered, if one did.
+    """
+
+    mechanism: Annotated[Mechanism, PlainValidator(mechanism_from_json)]
+    n_teachers: int
+    queries_at_most: int
+    answers_at_most: int
+    answered: int
+    withheld: int
+    unasked: int
+    repeated: int = 0
+    secure_noise: bool = True
+    why_unasked: str | None = None
+    service: str | None = None
+    ledger: LedgerHead | None = None
+
+    def to_json(self) -> JsonObject:
+        found = super().to_json() | {"mechanism": mechanism_to_json(self.mechanism), "publishable": self.secure_noise}
+        return {name: value for name, value in found.items() if value is not None}

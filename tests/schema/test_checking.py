@@ -1,0 +1,119 @@
+"""Faults of a private table, for its owner: by line and column, never with the cell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from terrine.schema import Category, Date, Fault, Flag, Number, Ordered, Schema, Text, check, read_table
+
+SCHEMA = Schema(
+    columns={
+        "age": Number(low=0, high=100, blanks=False),
+        "job": Category(values=("nurse",)),
+        "size": Ordered(values=("S", "L")),
+        "seen": Date(low="2020-01-01", high="2021-01-01"),
+        "ok": Flag(),
+        "note": Text(),
+    },
+    label="ill",
+    classes=("no", "yes"),
+    unit="who",
+)
+GOOD = "47,nurse,S,2020-05-17,yes,fine,no,ann"
+HEADER = "age,job,size,seen,ok,note,ill,who"
+
+
+def written(folder: Path, *lines: str, header: str = HEADER) -> Path:
+    file = folder / "private.csv"
+    file.write_text("\n".join([header, *lines]) + "\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "what"),
+    [
+        ("forty7,nurse,S,2020-05-17,yes,fine,no,ann", "age", "not a number"),
+        ("-1,nurse,S,2020-05-17,yes,fine,no,ann", "age", "below the bounds"),
+        ("101,nurse,S,2020-05-17,yes,fine,no,ann", "age", "above the bounds"),
+        (",nurse,S,2020-05-17,yes,fine,no,ann", "age", "missing"),
+        ("47,baker,S,2020-05-17,yes,fine,no,ann", "job", "unknown category"),
+        ("47,nurse,XL,2020-05-17,yes,fine,no,ann", "size", "unknown category"),
+        ("47,nurse,S,17.5.20,yes,fine,no,ann", "seen", "not a date"),
+        ("47,nurse,S,2019-05-17,yes,fine,no,ann", "seen", "before the bounds"),
+        ("47,nurse,S,2022-05-17,yes,fine,no,ann", "seen", "after the bounds"),
+        ("47,nurse,S,2020-05-17,maybe,fine,no,ann", "ok", "not yes or no"),
+        ("47,nurse,S,2020-05-17,yes,fine,perhaps,ann", "ill", "unknown label"),
+        ("47,nurse,S,2020-05-17,yes,fine,,ann", "ill", "missing label"),
+        ("47,nurse,S,2020-05-17,yes,fine,no,", "who", "missing unit"),
+        (GOOD + ",more", "", "wrong number of cells"),
+    ],
+)
+def test_each_fault_has_a_line_and_a_name(tmp_path: Path, line: str, column: str, what: str) -> None:
+    file = written(tmp_path, GOOD, "47,,,,,,yes,bob", line)  # blanks are no faults
+    assert check(SCHEMA, read_table(file)) == [Fault(4, column, what)]
+
+
+def test_a_frame_has_rows_and_a_public_table_needs_no_label() -> None:
+    table = read_table(
+        {"age": [47, 147], "job": ["", ""], "size": ["", ""], "seen": ["", ""], "ok": ["", ""], "note": ["", ""]}
+    )
+    assert check(SCHEMA, table, public=True) == [Fault(1, "age", "above the bounds")]
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "terrine", *map(str, words)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+def test_the_command_says_that_its_output_is_secret_and_quotes_no_cell(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text(SCHEMA.to_toml())
+    file = written(tmp_path, GOOD, "xyzzy,baker,S,2020-05-17,yes,fine,no,", "1")
+    done = run("check", file, "--schema", schema)
+    assert done.returncode == 0
+    assert not done.stderr
+    assert done.stdout.splitlines()[:5] == [
+        "secret: depends on private rows",
+        'line 3: "age": not a number',
+        'line 3: "job": unknown category',
+        'line 3: "who": missing unit',
+        "line 4: wrong number of cells",
+    ]
+    assert 'in all: 1 x "age": not a number' in done.stdout
+    assert not {"xyzzy", "baker"} & set(done.stdout.replace('"', " ").split())
+    few = run("check", file, "--schema", schema, "--most", "1")
+    assert "... and 5 more" in few.stdout
+    written(tmp_path, GOOD)
+    assert run("check", file, "--schema", schema).stdout == "secret: depends on private rows\nno faults\n"
+
+
+def test_only_a_header_is_refused(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text(SCHEMA.to_toml())
+    done = run("check", written(tmp_path, GOOD, header=HEADER.replace("job", "jobs")), "--schema", schema)
+    assert done.returncode == 2
+    assert not done.stdout
+    assert 'private.csv: there is no column "job", but "jobs" looks like it' in done.stderr
+    schema.write_text("x = 1")
+    assert (
+        "schema.toml: the schema: there is no key `x`"
+        in run("check", tmp_path / "private.csv", "--schema", schema).stderr
+    )
+
+
+def test_a_drafted_schema_is_printed_as_toml(tmp_path: Path) -> None:
+    file = tmp_path / "public.csv"
+    file.write_text("age,job\n" + "17,nurse\n90,baker\n" * 20)
+    done = run("schema", file, "--label", "ill", "--classes", "no, yes", "--unit", "who")
+    assert done.returncode == 0, done.stderr
+    schema = Schema.from_toml(done.stdout)
+    assert (schema.label, schema.classes, schema.unit) == ("ill", ("no", "yes"), "who")
+    assert schema.columns["age"] == Number(low=0, high=90, blanks=False)
+    assert "A draft from public.csv alone" in done.stdout
+    refused = run("schema", file, "--label", "ill")
+    assert refused.returncode == 2
+    assert "Give `classes`" in refused.stderr

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
+from terrine.datasets.rows import seen_by, takes_nan
 from terrine.errors import InputError, MissingDependencyError, StoreError
 from terrine.mechanisms import ABSTAIN
 from terrine.students.lessons import About, Lessons, checked_rows, write_student
@@ -90,8 +91,9 @@ class FittedEstimator:
                 f"Expected an estimator that gives probabilities, got {kind}; wrap it in CalibratedClassifierCV."
             )
         rows = self._rows(X)
-        result = np.zeros((len(rows), len(self.classes)))
-        result[:, np.asarray(self.model.classes_)] = self.model.predict_proba(rows)
+        found = self.model.predict_proba(rows)
+        result = np.zeros((len(found), len(self.classes)))
+        result[:, np.asarray(self.model.classes_)] = found
         return result
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
@@ -113,9 +115,12 @@ class FittedEstimator:
         except Exception:  # skops and zipfile raise many types for damaged files
             raise StoreError(f"Expected a skops file in {FILE}, got one that cannot be read.") from None
 
-    def _rows(self, X: ArrayLike) -> NDArray[Any]:
-        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
-        return rows.reshape(len(rows), -1)
+    def _rows(self, X: Any) -> Any:
+        about = self.about
+        rows = checked_rows(
+            X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=takes_nan(self.model)
+        )
+        return seen_by(self.model, rows)
 
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:
@@ -128,8 +133,7 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
         if settings.self_training:
             model = _self_trained(model, given)
         else:
-            rows = given.rows[given.answered]
-            model.fit(rows.reshape(len(rows), -1), given.labels)
+            model.fit(seen_by(model, given.rows[given.answered]), given.labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
@@ -149,7 +153,7 @@ def _self_trained(model: Any, given: Lessons) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "y contains no unlabeled samples")
         trained = SelfTrainingClassifier(model, threshold=_SURE, max_iter=None)
-        return trained.fit(given.rows.reshape(len(given.rows), -1), labels).estimator_
+        return trained.fit(seen_by(model, given.rows), labels).estimator_
 
 
 def _is_seed(name: str) -> bool:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
+from terrine.datasets.rows import Rows, numbers, seen_by, takes_tables
+from terrine.datasets.tables import Table
 from terrine.errors import InputError, MissingDependencyError, StoreError
 from terrine.sensitive import unheard
 from terrine.teachers import asking
@@ -31,7 +33,7 @@ _PARTS = (
     "numpy.interp",  # in recipes.py
 )
 
-Shares = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
+Shares = Sequence[tuple[Rows, NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +91,12 @@ class SklearnTeacher:
             state = int(np.random.SeedSequence([seed, int(k)]).generate_state(1)[0])
             seeds = {name: state for name in model.get_params() if _is_seed(name)}
             with _alone():
-                model.set_params(**seeds).fit(_flat(X), y)
-                model.predict(_flat(X)[:1])
+                model.set_params(**seeds).fit(seen_by(model, X), y)
+                model.predict(seen_by(model, X[:1]))
             models.append(model)
         return models
 
-    def predict(self, models: list[Any], X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
+    def predict(self, models: list[Any], X: Rows, *, watched: bool = True) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices.
 
         Args:
@@ -102,7 +104,11 @@ class SklearnTeacher:
                 estimators that are not listed in `asking` are asked many rows at a time: the same votes, if they look
                 at each row by itself.
         """
-        rows = np.ascontiguousarray(_flat(X))
+        rows = X
+        if isinstance(rows, Table) and not takes_tables(self.estimator):
+            rows = numbers(rows, who=type(self.estimator).__name__)
+        if isinstance(rows, np.ndarray):
+            rows = np.ascontiguousarray(rows.reshape(len(rows), -1))
         ask = asking.ask if asking.is_listed(self.estimator) else asking.ask_each if watched else asking.ask_in_halves
         with _alone():
             return np.stack(
@@ -126,7 +132,7 @@ class SklearnTeacher:
         return models
 
 
-def _constant(vote: int, rows: NDArray[Any]) -> NDArray[np.int16]:
+def _constant(vote: int, rows: Rows) -> NDArray[np.int16]:
     return np.full(len(rows), vote, dtype=np.int16)
 
 
@@ -169,11 +175,6 @@ def _named(value: Any) -> Any:
     if hasattr(value, "get_params"):
         return type(value).__name__
     return getattr(value, "__qualname__", None) or repr(value)
-
-
-def _flat(X: NDArray[Any]) -> NDArray[Any]:
-    X = np.asarray(X)
-    return X.reshape(len(X), -1)
 
 
 def _skops() -> Any:

@@ -184,7 +184,7 @@ def test_an_ensemble_votes_and_does_not_predict_print_or_travel():
 
 
 def test_private_rows_are_not_printed_with_the_work():
-    rows = ensemble._rows_of(DATA, shares_of(DATA), 4)
+    _, rows = ensemble._rows_of(DATA, shares_of(DATA), LINEAR, 4)
     work = workers.Work(LINEAR, rows, 4, 0, None, X)
     assert "array" not in repr(rows) + repr(work)
 

@@ -97,9 +97,7 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, table: 
     )
 
 
-def _schema(
-    private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]
-) -> tuple[str, bool]:
+def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> tuple[str, bool]:
     """The draft as TOML, and whether a column is text."""
     from terrine.schema import Text, draft, read_table
     from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN

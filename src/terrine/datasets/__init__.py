@@ -1,4 +1,4 @@
-"""Data for demonstrations, tests and experiments, and a user's own: `load`, `read_private`, `read_public`, `read_labelled`."""
+"""Data for demonstrations, tests and experiments (`load`), and a user's own (`read_private` and its kin)."""
 
 from __future__ import annotations
 

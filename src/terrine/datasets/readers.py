@@ -62,15 +62,21 @@ def read_private(
         raise DataError(_at(path, error)) from None
 
 
-def read_labelled(path: str | Path, **options: Any) -> tuple[Any, NDArray[np.int64]]:
+def read_labelled(
+    path: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    encoder: Encoder | None = None,
+) -> tuple[Any, NDArray[np.int64]]:
     """Rows and labels of a public file, as `read_private` reads one; here a label that is unknown is refused."""
     path = Path(path)
-    data = read_private(path, **options)
+    data = read_private(path, classes=classes, image_shape=image_shape, encoder=encoder)
     if (data.y < 0).any():
         row = int(np.argmax(data.y < 0))
-        encoder = options.get("encoder")
-        lines = read_table(path).lines if encoder is not None else None
-        place = f"row {row}" if lines is None else f'line {lines[row]}, column "{encoder.schema.label}"'
+        lines = None if encoder is None else read_table(path).lines
+        label = None if encoder is None else encoder.schema.label
+        place = f"row {row}" if lines is None else f'line {lines[row]}, column "{label}"'
         raise DataError(f"{path.name}, {place}: the label is not one of the classes.")
     return data.X, data.y
 
@@ -78,7 +84,7 @@ def read_labelled(path: str | Path, **options: Any) -> tuple[Any, NDArray[np.int
 def read_public(
     path: str | Path, *, image_shape: tuple[int, ...] | None = None, encoder: Encoder | None = None
 ) -> PublicData:
-    """Read public rows; as `read_private`, without labels: an .npy file, or a folder of images at any depth, will do."""
+    """Read public rows, as `read_private` without labels; also an .npy file, or a folder of images at any depth."""
     path = Path(path)
     try:
         if is_table(path):

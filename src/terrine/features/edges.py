@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine._blocks import blocks
-from terrine.datasets import PublicData
+from terrine.datasets.data import PublicData, array_of
 from terrine.errors import InputError
 
 DIRECTIONS = 8
@@ -42,7 +42,7 @@ def edges(X: PublicData | ArrayLike) -> NDArray[np.float32]:
     Args:
         X: images (n, height, width[, channels]) uint8; sides that are no multiple of 4 are filled up with 0.
     """
-    images = (X if isinstance(X, PublicData) else PublicData(X)).X
+    images = array_of(X, who="edges")
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise InputError(
             f"Expected images (height, width[, channels]) of dtype uint8, got {images.dtype} of {images.shape[1:]}."

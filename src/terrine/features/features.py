@@ -17,7 +17,7 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._models import dump_arrays
 from terrine._optional import require, require_torch
-from terrine.datasets.data import PrivateData, PublicData
+from terrine.datasets.data import PrivateData, PublicData, array_of
 from terrine.errors import DataError, InputError, MissingDependencyError
 from terrine.features import spectral
 from terrine.features.encoder import as_images, encode, encoder_shapes, fit_encoder
@@ -127,7 +127,7 @@ class Features:
         progress: Callable[[float], object] | None = None,
     ) -> spectral.Rows:
         """(n_rows, n_features) float32, rows of length 1 but for plain rows without a map; block by block."""
-        rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+        rows = array_of(X, who="Features")
         if rows.shape[1:] != self.row_shape:
             raise InputError(f"Expected rows of shape {self.row_shape}, as the public ones', got {rows.shape[1:]}.")
         where = _device(device, needs_torch=self.recipe.encoder)
@@ -211,7 +211,7 @@ def fit_features(
     """
     if isinstance(public, PrivateData):
         raise InputError("Expected public rows to learn features from, got PrivateData.")
-    rows = (public if isinstance(public, PublicData) else PublicData(public)).X
+    rows = array_of(public, who="fit_features")
     seed = _validate.integer("seed", seed, at_least=0)
     if recipe.encoder:
         as_images(rows[:1])

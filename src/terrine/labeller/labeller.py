@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine.budgets import canonical, mechanism_to_json
 from terrine.datasets.data import PublicData
+from terrine.datasets.rows import Rows, concatenated, row_digests, row_type
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, TeachersError, TerrineError
-from terrine.labeller.voters import KeptVotes, Voters, public_rows, row_digests
+from terrine.labeller.voters import KeptVotes, Voters, rows_for
 from terrine.ledger import Ask, Kept, Ledger, Reservation
 from terrine.ledger.chain import other_rows
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome, answer, validated_proba
@@ -162,9 +162,7 @@ class Labeller:
 
     def _request(self, question: Question) -> _Request:
         """Everything that can be refused is refused here: nothing is charged yet."""
-        rows = public_rows(question.X)
-        if rows.shape[1:] != tuple(self._ensemble.row_shape):
-            raise InputError(f"Expected rows of shape {self._ensemble.row_shape}, got {rows.shape[1:]}.")
+        rows = rows_for(self._ensemble, question.X)
         if isinstance(self._ensemble, KeptVotes):
             self._ensemble.find(rows)
         proba = self._checked_proba(question.student_proba, len(rows))
@@ -239,12 +237,17 @@ class Labeller:
 
     def _cast(self, turns: list[_Turn], cast: dict[str, NDArray[np.int64]]) -> None:
         """Votes on all that is to be asked; where teachers fail, request by request, so that none fails another's."""
-        for kind in {request.rows.dtype for request, _ in turns}:  # a teacher may read bytes otherwise than floats
-            some = [turn for turn in turns if turn[0].rows.dtype == kind]
-            fresh = {q: request.rows[request.first[q]] for request, queries in some for q in queries if q not in cast}
+        for kind in {row_type(request.rows) for request, _ in turns}:  # a teacher may read bytes otherwise than floats
+            some = [turn for turn in turns if row_type(turn[0].rows) == kind]
+            fresh: dict[str, None] = {}
+            parts: list[Rows] = []
+            for request, queries in some:
+                new = [query for query in queries if query not in cast and query not in fresh]
+                fresh.update(dict.fromkeys(new))
+                parts += [request.rows[np.array([request.first[query] for query in new])]] if new else []
             if not fresh:
                 continue
-            votes = self._vote(np.stack(list(fresh.values())))
+            votes = self._vote(concatenated(parts))
             if isinstance(votes, Votes):
                 cast.update(zip(fresh, votes.counts, strict=True))
             elif len(some) > 1:
@@ -253,7 +256,7 @@ class Labeller:
             else:
                 some[0][0].stopped = votes
 
-    def _vote(self, rows: NDArray[Any]) -> Votes | TeachersError:
+    def _vote(self, rows: Rows) -> Votes | TeachersError:
         """An error says its type only, and that outside of the handler: its message and its frames may hold votes."""
         try:
             votes = self._ensemble.vote(rows)
@@ -319,7 +322,7 @@ class Labeller:
             raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
         return None if student_proba is None else validated_proba(student_proba, self._unanimous(n_rows))
 
-    def _queries(self, rows: NDArray[Any], proba: NDArray[np.float64] | None, start: bytes = b"") -> list[str]:
+    def _queries(self, rows: Rows, proba: NDArray[np.float64] | None, start: bytes = b"") -> list[str]:
         """A hash of who is asked and how (``start``), row and, where a student is asked along, its rounded scores."""
         digests = row_digests(rows)
         if proba is not None:
@@ -337,7 +340,7 @@ class _Request:
     """A request on its way: public."""
 
     ask: Ask
-    rows: NDArray[Any]
+    rows: Rows
     proba: NDArray[np.float64] | None
     queries: list[str]  # of each row
     first: dict[str, int]  # query: the first row that asks it

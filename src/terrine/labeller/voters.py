@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.datasets.data import PublicData
+from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, row_digests
 from terrine.errors import InputError, SecretError
 from terrine.votes import Votes
 
@@ -19,9 +19,9 @@ _LARGEST = 2**53  # a double holds it and every whole number below
 class Voters(Protocol):
     """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public.
 
-    Two more attributes are read where there are any. ``relation``: between which neighbours they hold. ``identity``: a
+    More attributes are read where there are any. ``relation``: between which neighbours they hold. ``identity``: a
     public word that is theirs alone, as `TeacherEnsemble.identity`; answers are known by it. Without one they are known
-    by the names of the classes and the number of teachers only.
+    by the names of the classes and the number of teachers only. ``row_kind``: what rows are, if they are no arrays.
     """
 
     @property
@@ -30,7 +30,7 @@ class Voters(Protocol):
     def classes(self) -> Sequence[str]: ...
     @property
     def row_shape(self) -> tuple[int, ...]: ...
-    def vote(self, X: NDArray[Any]) -> Votes: ...
+    def vote(self, X: Any) -> Votes: ...
 
 
 class KeptVotes:
@@ -52,21 +52,22 @@ class KeptVotes:
         if len(self.classes) != votes.n_classes:
             raise InputError(f"Expected {votes.n_classes} classes, as were voted for, got {len(self.classes)}.")
         self.n_teachers = votes.n_teachers
-        self.row_shape = rows.shape[1:]
+        self.row_kind = kind_of(rows)
+        self.row_shape = self.row_kind.shape
         self.identity = votes.voters
         self._votes = votes
         self._where: dict[bytes, int] = {}
         for row, digest in enumerate(row_digests(rows)):
             self._where.setdefault(digest, row)
 
-    def find(self, X: NDArray[Any]) -> list[int]:
+    def find(self, X: Rows) -> list[int]:
         """Where these rows are; one that is not among them is refused."""
         found = [self._where.get(digest) for digest in row_digests(X)]
         if None in found:
             raise InputError(f"Expected rows that were voted on, got another in row {found.index(None)}.")
         return [row for row in found if row is not None]
 
-    def vote(self, X: NDArray[Any]) -> Votes:
+    def vote(self, X: Rows) -> Votes:
         """The votes on these rows. Secret."""
         return Votes(self._votes.counts[self.find(X)], n_teachers=self.n_teachers)
 
@@ -77,8 +78,10 @@ class KeptVotes:
         raise SecretError("Expected a public object to pickle or copy, got KeptVotes; use Votes.save.")
 
 
-def public_rows(X: PublicData | ArrayLike) -> NDArray[Any]:
-    rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+def public_rows(X: PublicData | ArrayLike) -> Rows:
+    rows: Rows = X.X if isinstance(X, PublicData) else as_rows("X", X)
+    if not isinstance(rows, np.ndarray):
+        return rows
     if rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
         raise InputError(f"Expected rows of at most 64-bit floats, got {rows.dtype}.")
     if rows.dtype.kind in "iu" and rows.dtype.itemsize == 8:
@@ -89,18 +92,16 @@ def public_rows(X: PublicData | ArrayLike) -> NDArray[Any]:
     return rows
 
 
-def repeats(rows: NDArray[Any]) -> NDArray[np.bool_]:
+def repeats(rows: Rows) -> NDArray[np.bool_]:
     """(n_rows,) whether a row has the values of an earlier one: the same question, which is asked and paid for once."""
     first: dict[bytes, int] = {}
     return np.array([first.setdefault(digest, k) != k for k, digest in enumerate(row_digests(rows))], dtype=np.bool_)
 
 
-def row_digests(rows: NDArray[Any]) -> list[bytes]:
-    """Of shape and values, as little-endian doubles in C order with one zero: equal rows have equal digests."""
-    start = hashlib.sha256(f"{rows.shape[1:]}".encode())
-    digests = []
-    for row in rows:
-        digest = start.copy()
-        digest.update((row + 0.0).astype("<f8", order="C").tobytes())
-        digests.append(digest.digest())
-    return digests
+def rows_for(voters: Voters, X: PublicData | ArrayLike) -> Rows:
+    """Rows as the voters take them, a table's columns matched by name; refused before anything is charged."""
+    rows = public_rows(X)
+    kind = getattr(voters, "row_kind", None) or RowKind(shape=tuple(voters.row_shape))
+    if kind.kind == "array" and rows.shape[1:] != kind.shape:
+        raise InputError(f"Expected rows of shape {voters.row_shape}, got {rows.shape[1:]}.")
+    return matched(rows, kind, name="X", like="the teachers' rows")

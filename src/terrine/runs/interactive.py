@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.budgets import LARGEST_EPSILON, FilterBudget, Spending, has_check
-from terrine.datasets import PublicData
+from terrine.datasets.data import PublicData, array_of
 from terrine.errors import BudgetError, InputError, TerrineWarning
 from terrine.labeller import Labeller
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, InteractiveGNMax, Mechanism, Outcome
@@ -129,7 +129,7 @@ def fit_interactive(
     (reinforced); what an earlier round answered stays unless a later one answers anew. Where the budget ends, so do the
     rounds: the student of what was answered is returned, with an UnaskedWarning.
     """
-    rows = (public if isinstance(public, PublicData) else PublicData(public)).X
+    rows = array_of(public, who="fit_interactive")
     asked_in = _checked_rounds(rounds, n_rows=len(rows))
     askers = [labeller(one.mechanism) for one in rounds]  # what does not fit the ledger is refused before any charge
     if any(asker.ledger is not askers[0].ledger for asker in askers):

@@ -175,8 +175,12 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) ->
     encoder = Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in encoder.files().items():  # the weights last: without them the schema counts for nothing
-        write_atomically(folder / name, lambda file, content=content: file.write(content))
+        _write(folder / name, content)
     return encoder
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda file: file.write(content))
 
 
 def _own_task(

@@ -20,7 +20,7 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._optional import require
 from terrine.budgets import mechanism_from_json
-from terrine.datasets.data import PublicData
+from terrine.datasets.data import PublicData, array_of
 from terrine.errors import (
     BudgetError,
     InputError,
@@ -139,7 +139,7 @@ class RemoteLabeller:
         Where the budget, or the key's quota, has room for some rows only, the rest are `Outcome.UNASKED`, and
         `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised.
         """
-        rows = (X if isinstance(X, PublicData) else PublicData(X)).X
+        rows = array_of(X, who="A label service")
         if rows.shape[1:] != self.row_shape:
             raise InputError(f"Expected rows of shape {self.row_shape}, got {rows.shape[1:]}.")
         if isinstance(self.mechanism, InteractiveGNMax) != (student_proba is not None):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from numpy.typing import ArrayLike
 
 from terrine import _validate
 from terrine.datasets import PublicData
+from terrine.datasets.rows import numbers
 from terrine.errors import AdviceWarning, DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
@@ -42,7 +44,8 @@ def fit_student(
 
     Args:
         student: which learner, and its settings.
-        public: all public rows, answered or not: uint8 images (n, height, width[, channels]) or features (n, d).
+        public: all public rows, answered or not: uint8 images (n, height, width[, channels]) or features (n, d); for a
+            SupervisedStudent also sparse rows, texts or a table.
         answers: a class index, or ABSTAIN = -1, for each public row or for the first of them.
         classes: names, in the order of the class indices.
         seed: decides all randomness; on a CPU the same seed and number of threads give the same student, bit for bit.
@@ -52,6 +55,8 @@ def fit_student(
         raise InputError(f"Expected a student's settings, such as VATStudent(), got {type(student).__name__}.")
     seed = _validate.integer("seed", seed, at_least=0)
     given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
+    if not isinstance(student, SupervisedStudent):
+        given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
     train: Train
     match student:
         case SupervisedStudent() | FeatureStudent():

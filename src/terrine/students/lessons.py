@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine._files import write_atomically
 from terrine.datasets import PublicData
+from terrine.datasets.rows import RowKind, as_rows, kind_of, matched
 from terrine.errors import DataError, InputError, SecretError, StoreError, TerrineWarning
 from terrine.mechanisms import ABSTAIN, Answers
 from terrine.sensitive import Sensitive
@@ -34,7 +35,7 @@ class MissingClassWarning(TerrineWarning):
 class Lessons:
     """What a student may learn from: all public rows, and the released labels of some of them."""
 
-    rows: NDArray[Any]  # (n_rows, ...)
+    rows: Any  # (n_rows, ...) array; or SparseRows, Texts, Table
     answered: NDArray[np.int64]  # (n_answered,) which rows
     labels: NDArray[np.int64]  # (n_answered,) class indices
     classes: tuple[str, ...]
@@ -42,18 +43,18 @@ class Lessons:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        return tuple(int(n) for n in self.rows.shape[1:])
+        return kind_of(self.rows).shape
 
     @property
     def of_images(self) -> bool:
-        return self.rows.dtype == np.uint8 and self.rows.ndim in (3, 4)
+        return isinstance(self.rows, np.ndarray) and self.rows.dtype == np.uint8 and self.rows.ndim in (3, 4)
 
 
 def lessons(
     public: PublicData | ArrayLike, answers: Answers | ArrayLike, *, classes: Sequence[str], min_per_class: int
 ) -> Lessons:
     """Refuse what nothing can be learned from; warn of classes without an answer."""
-    rows = (public if isinstance(public, PublicData) else PublicData(public)).X
+    rows = public.X if isinstance(public, PublicData) else as_rows("X", public)
     names = tuple(str(name) for name in classes)
     if len(names) < 2 or len(set(names)) != len(names):
         raise InputError(f"Expected at least 2 classes of different names, got {len(names)} with {len(set(names))}.")
@@ -105,9 +106,15 @@ def _labels(answers: Answers | ArrayLike, *, n_rows: int, n_classes: int) -> NDA
     return raw.astype(np.int64)
 
 
-def checked_rows(X: ArrayLike, *, row_shape: tuple[int, ...], images: bool) -> NDArray[Any]:
-    """Rows to predict on: finite, and of the shape that the student was trained on."""
-    rows = PublicData(X).X
+def checked_rows(
+    X: Any, *, row_shape: tuple[int, ...], images: bool, kind: RowKind | None = None, nan_ok: bool = False
+) -> Any:
+    """Rows to predict on: of the kind and shape that the student was trained on, a table's columns by name."""
+    rows = X.X if isinstance(X, PublicData) else as_rows("X", X, nan_ok=nan_ok)
+    if kind is not None and kind.kind != "array":
+        return matched(rows, kind, name="X", like="the student's rows")
+    if not isinstance(rows, np.ndarray):
+        raise DataError(f"Expected arrays of numbers in rows of shape {row_shape}, got {kind_of(rows)}.")
     if rows.shape[1:] != row_shape:
         raise DataError(f"Expected rows of shape {row_shape}, got {rows.shape[1:]}.")
     if images and rows.dtype != np.uint8:
@@ -128,6 +135,7 @@ class About:
     n_answered: int
     n_learned: int  # answers that were not left out as probably wrong
     noise: str
+    kind: RowKind | None = None  # where rows are no arrays
 
     @classmethod
     def of(cls, given: Lessons, *, seed: int, settings: Mapping[str, Any], n_learned: int | None = None) -> About:
@@ -141,6 +149,7 @@ class About:
             n_answered=len(given.answered),
             n_learned=len(given.answered) if n_learned is None else n_learned,
             noise=given.noise,
+            kind=None if isinstance(given.rows, np.ndarray) else kind_of(given.rows),
         )
 
 
@@ -163,7 +172,7 @@ def write_student(
         "terrine": _version(),
         "model": {"kind": kind, "file": file},
         "classes": list(about.classes),
-        "rows": {"shape": list(about.row_shape), "images": about.images},
+        "rows": {"shape": list(about.row_shape), "images": about.images, **_kind_facts(about)},
         "training": {
             "settings": dict(about.settings),
             "seed": about.seed,
@@ -188,6 +197,10 @@ def write_student(
             write_atomically(folder / name, partial(_write, data=data))
     except OSError as error:
         raise StoreError(f"Expected to write a student to {folder}, got: {error.strerror or error}.") from error
+
+
+def _kind_facts(about: About) -> dict[str, Any]:
+    return {} if about.kind is None else {"kind": about.kind.to_json()}
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
@@ -227,6 +240,7 @@ def read_student(folder: str | Path) -> tuple[dict[str, Any], About, bytes]:
             n_answered=training["n_answered"],
             n_learned=training["n_learned"],
             noise=training["noise"],
+            kind=RowKind.from_json(card["rows"]["kind"]) if "kind" in card["rows"] else None,
         )
         return card, about, files[card["model"]["file"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -265,7 +279,7 @@ def _page(facts: Mapping[str, Any]) -> str:
     rows = [
         ("student", settings["student"]),
         ("classes", f"{len(classes)}: " + ", ".join(classes[:20]) + (", ..." if len(classes) > 20 else "")),
-        ("rows", f"{tuple(facts['rows']['shape'])}, {'uint8 images' if facts['rows']['images'] else 'features'}"),
+        ("rows", f"{tuple(facts['rows']['shape'])}, {_row_words(facts['rows'])}"),
         ("public rows", f"{training['n_public']:,}, of them {training['n_answered']:,} with a released label"),
         ("labels left out as probably wrong", training["n_answered"] - training["n_learned"]),
         ("noise of the labels", training["noise"]),
@@ -295,6 +309,12 @@ def _page(facts: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _row_words(rows: Mapping[str, Any]) -> str:
+    if "kind" in rows:
+        return str(RowKind.from_json(rows["kind"]))
+    return "uint8 images" if rows["images"] else "features"
 
 
 def _table(rows: Sequence[tuple[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
+from terrine.datasets.rows import seen_by, takes_nan
 from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN
 from terrine.students.lessons import About, Lessons, checked_rows, evened, write_student
@@ -79,8 +80,9 @@ class FittedEstimator:
                 f"Expected an estimator that gives probabilities, got {kind}; wrap it in CalibratedClassifierCV."
             )
         rows = self._rows(X)
-        result = np.zeros((len(rows), len(self.classes)))
-        result[:, np.asarray(self.model.classes_)] = self.model.predict_proba(rows)
+        found = self.model.predict_proba(rows)
+        result = np.zeros((len(found), len(self.classes)))
+        result[:, np.asarray(self.model.classes_)] = found
         return result
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
@@ -95,9 +97,12 @@ class FittedEstimator:
         """Refuses types that are neither skops' nor scikit-learn's own: nothing in the file is executed."""
         return cls(about=about, model=load_estimators(model))
 
-    def _rows(self, X: ArrayLike) -> NDArray[Any]:
-        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
-        return rows.reshape(len(rows), -1)
+    def _rows(self, X: Any) -> Any:
+        about = self.about
+        rows = checked_rows(
+            X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=takes_nan(self.model)
+        )
+        return seen_by(self.model, rows)
 
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:
@@ -110,8 +115,7 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
         if settings.self_training:
             model = _self_trained(model, given.rows, answered, labels)
         else:
-            rows = given.rows[answered]
-            model.fit(rows.reshape(len(rows), -1), labels)
+            model.fit(seen_by(model, given.rows[answered]), labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
@@ -141,4 +145,4 @@ def _self_trained(model: Any, public: NDArray[Any], answered: NDArray[np.int64],
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "y contains no unlabeled samples")
         trained = SelfTrainingClassifier(model, threshold=_SURE, max_iter=None)
-        return trained.fit(public[rows].reshape(len(rows), -1), known).estimator_
+        return trained.fit(seen_by(model, public[rows]), known).estimator_

@@ -10,24 +10,27 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.datasets.data import PrivateData, PublicData, class_indices, class_names
+from terrine.datasets.rows import RowKind, as_rows, kind_of, matched, numbers, rows_digest, with_nan
+from terrine.datasets.rows import Rows as AnyRows
 from terrine.errors import InputError, SecretError, StoreError
 from terrine.executors import Executor, Serial
 from terrine.partitioning import Partition, Shares
 from terrine.relations import Relation
 from terrine.sensitive import Sensitive
+from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.store import DATA, IDENTITY, Store
 from terrine.teachers.teacher import Teacher
-from terrine.teachers.workers import Rows, Work, tally_predictions, teach, teach_and_vote, vote
+from terrine.teachers.workers import Rows, Work, takes_nan, tally_predictions, teach, teach_and_vote, vote
 from terrine.votes import Ballots, Votes
 
 Progress = Callable[[float], object]
 
-_HASHED_AT_ONCE = 1 << 25
+_ROWS = "rows"  # in a manifest: what rows are, where they are no arrays
 
 
 def fit_teachers(
@@ -40,7 +43,7 @@ def fit_teachers(
     first_id: int = 0,
     executor: Executor | None = None,
     store: str | Path | None = None,
-    public: PublicData | NDArray[Any] | None = None,
+    public: Any = None,
     progress: Progress | None = None,
 ) -> TeacherEnsemble:
     """One teacher per share. Teacher k is a function of its share, (seed, k) and public settings.
@@ -55,11 +58,12 @@ def fit_teachers(
         first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
         executor: Serial() unless given; Processes(), Ray().
         store: a folder to keep the teachers in; a rerun trains only what is missing there.
-        public: public rows to try the teacher on; without them rows of the same shape and dtype are made up.
+        public: public rows to try the teacher on; without them rows of the same shape and dtype are made up. Needed
+            where rows are sparse, texts or a table.
         progress: called with the share of the teachers that are done.
     """
     kept = None if store is None else Store(Path(store))
-    names, work, made_with = _prepared(
+    names, kind, work, made_with = _prepared(
         data, partition, teacher, classes=classes, seed=seed, first_id=first_id, public=public, store=kept
     )
     chunks = _chunks(partition.n_teachers, teacher.chunk)
@@ -81,7 +85,8 @@ def fit_teachers(
     return TeacherEnsemble(
         teacher=teacher,
         classes=names,
-        row_shape=made_with["row_shape"],
+        row_shape=kind.shape,
+        row_kind=kind,
         n_teachers=partition.n_teachers,
         first_id=work.first_id,
         relation=partition.relation,
@@ -96,7 +101,7 @@ def poll_teachers(
     data: PrivateData | Shares,
     partition: Partition,
     teacher: Teacher,
-    public: PublicData | NDArray[Any],
+    public: Any,
     *,
     classes: Sequence[object],
     seed: int,
@@ -109,7 +114,7 @@ def poll_teachers(
 
     ``tell_failed`` is called in the end with the number of teachers that failed, as `TeacherEnsemble.n_failed`.
     """
-    _, work, made_with = _prepared(
+    _, _, work, made_with = _prepared(
         data, partition, teacher, classes=classes, seed=seed, first_id=first_id, public=public, store=None
     )
     if work.preflight is not None:
@@ -146,6 +151,7 @@ class TeacherEnsemble:
     first_id: int
     relation: Relation
     identity: str = ""
+    row_kind: RowKind | None = None  # None: arrays of row_shape
     _store: Store | None
     _models: dict[tuple[int, ...], Any] | None
     _failed: int = 0  # of those in memory; a store knows its own
@@ -170,6 +176,7 @@ class TeacherEnsemble:
                 teacher=teacher,
                 classes=class_names(settings["classes"]),
                 row_shape=tuple(settings["row_shape"]),
+                row_kind=RowKind.from_json(settings[_ROWS]) if _ROWS in settings else None,
                 n_teachers=_validate.integer("n_teachers", settings["n_teachers"], at_least=1),
                 first_id=_validate.integer("first_id", settings["first_id"], at_least=0),
                 relation=Relation(settings["relation"]),
@@ -193,7 +200,7 @@ class TeacherEnsemble:
 
     def vote(
         self,
-        X: PublicData | NDArray[Any],
+        X: Any,
         *,
         executor: Executor | None = None,
         progress: Progress | None = None,
@@ -210,9 +217,7 @@ class TeacherEnsemble:
         votes.voters = self.identity
         return votes
 
-    def ballots(
-        self, X: PublicData | NDArray[Any], *, executor: Executor | None = None, progress: Progress | None = None
-    ) -> Ballots:
+    def ballots(self, X: Any, *, executor: Executor | None = None, progress: Progress | None = None) -> Ballots:
         """What each teacher chooses on each row: an owner's part, for `tally` to merge with others'. Secret."""
         work, choices = self._choices(X, executor, progress, watched=False)
         ids = np.arange(self.first_id, self.first_id + self.n_teachers)
@@ -221,10 +226,10 @@ class TeacherEnsemble:
         return Ballots(np.concatenate(list(choices)), ids=ids, n_classes=work.n_classes, relation=self.relation, **rest)
 
     def _choices(
-        self, X: PublicData | NDArray[Any], executor: Executor | None, progress: Progress | None, *, watched: bool
+        self, X: Any, executor: Executor | None, progress: Progress | None, *, watched: bool
     ) -> tuple[Work, Iterator[NDArray[np.int16]]]:
         chunks = _chunks(self.n_teachers, self.teacher.chunk)
-        queries = _queries(X, self.row_shape)
+        queries = _queries(X, self.row_kind or RowKind(shape=self.row_shape), self.teacher)
         work = Work(self.teacher, None, len(self.classes), 0, self._store, queries, watched=watched)
         tasks = [(chunk, None if self._models is None else self._models[chunk]) for chunk in chunks]
         told = None if progress is None else lambda done: progress(done / len(chunks))
@@ -248,7 +253,9 @@ def _classes(classes: Sequence[object]) -> tuple[str, ...]:
     return names
 
 
-def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -> Rows | Shares:
+def _rows_of(
+    data: PrivateData | Shares, partition: Partition, teacher: Teacher, n_classes: int
+) -> tuple[RowKind, Rows | Shares]:
     """The rows by teacher, after a look at all labels: what is wrong with them is said before anyone is taught."""
     if isinstance(data, Shares):
         if data.n_teachers != partition.n_teachers:
@@ -257,15 +264,43 @@ def _rows_of(data: PrivateData | Shares, partition: Partition, n_classes: int) -
             labels = data.share(k)[1]
             if len(labels) != size:
                 raise InputError("Expected the shares of this partition, got those of another.")
-            class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes)
-        return data
+            class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes, unlabelled_ok=True)
+        return kind_of(data.share(0)[0]), data
     if not isinstance(data, PrivateData):
         raise InputError(f"Expected PrivateData or Shares, got {type(data).__name__}.")
     if len(partition) != len(data.y):
         raise InputError("Expected a partition of these rows, got one of a different number of rows; partition again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
         raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
-    return Rows(data.X, data.y, partition.order, partition.offsets)
+    return kind_of(data.X), Rows(_taken(data.X, teacher), data.y, partition.order, partition.offsets)
+
+
+def _taken(rows: AnyRows, teacher: Teacher) -> AnyRows:
+    """Rows as the teacher takes them; missing numbers are refused where they are not its own business."""
+    if not takes_nan(teacher) and (where := with_nan(rows)):
+        raise InputError(
+            f"There are missing numbers in {where}, and the teacher takes none; use a Pipeline with SimpleImputer, or "
+            "HistGradientBoostingClassifier. Nothing was taught or spent."
+        )
+    return rows if isinstance(teacher, SklearnTeacher) else numbers(rows, who=type(teacher).__name__)
+
+
+def _preflight(
+    teacher: Teacher, rows: Rows | Shares, *, n_classes: int, public: AnyRows | None, keep: bool = False
+) -> Preflight:
+    like = rows.share(0)[0]
+    if public is None and not isinstance(like, np.ndarray):
+        raise InputError(
+            f"Give public=, public rows to try the teacher on: where rows are {kind_of(like)}, none can be made up."
+        )
+    return Preflight(
+        teacher=teacher,
+        row_shape=like.shape[1:],
+        dtype=like.dtype if isinstance(like, np.ndarray) else np.dtype(object),
+        n_classes=n_classes,
+        public=None if public is None else sample(public),
+        keep=keep,
+    )
 
 
 def _prepared(
@@ -278,17 +313,15 @@ def _prepared(
     first_id: int,
     public: PublicData | NDArray[Any] | None,
     store: Store | None,
-) -> tuple[tuple[str, ...], Work, dict[str, Any]]:
-    """Class names, what workers need, and all that decides what the teachers are: what a store's manifest holds."""
+) -> tuple[tuple[str, ...], RowKind, Work, dict[str, Any]]:
+    """Class names, kind of rows, what workers need, and all that decides what the teachers are: a store's manifest."""
     if not isinstance(teacher, Teacher):
         raise InputError(
             f"{type(teacher).__name__} is not a teacher. Wrap a scikit-learn classifier: SklearnTeacher(estimator=...)."
         )
     names = _classes(classes)
-    rows = _rows_of(data, partition, len(names))
-    like = rows.share(0)[0]
-    shape = like.shape[1:]
-    queries = None if public is None else _queries(public, shape)
+    kind, rows = _rows_of(data, partition, teacher, len(names))
+    queries = None if public is None else _queries(public, kind, teacher)
     work = Work(
         teacher,
         rows,
@@ -297,28 +330,22 @@ def _prepared(
         store=store,
         queries=queries,
         first_id=_validate.integer("first_id", first_id, at_least=0),
-        preflight=Preflight(
-            teacher=teacher,
-            row_shape=shape,
-            dtype=like.dtype,
-            n_classes=len(names),
-            public=None if queries is None else sample(queries),
-            keep=store is not None,
-        ),
+        preflight=_preflight(teacher, rows, n_classes=len(names), public=queries, keep=store is not None),
         watched=False,
     )
     made_with = {
         **teacher.settings(),
         "n_teachers": partition.n_teachers,
         "classes": names,
-        "row_shape": shape,
+        "row_shape": kind.shape,
+        **({} if kind.kind == "array" else {_ROWS: kind.to_json()}),
         "chunk": teacher.chunk,
         "seed": work.seed,
         "first_id": work.first_id,
         "relation": partition.relation.sentence,  # not its code: an identity is a hash of this
         DATA: _fingerprint(data, partition),
     }
-    return names, work, made_with
+    return names, kind, work, made_with
 
 
 def _identity(partition: Partition, made_with: dict[str, Any]) -> str:
@@ -330,26 +357,17 @@ def _fingerprint(data: PrivateData | Shares, partition: Partition) -> str:
     if isinstance(data, Shares):
         return str(data.fingerprint)
     digest = hashlib.sha256(partition.assignment.tobytes())
-    _digest(digest, data.X)
-    return _digest(digest, data.y)
+    rows_digest(digest, data.X)
+    return rows_digest(digest, data.y)
 
 
-def _digest(digest: Any, array: NDArray[Any]) -> str:
-    """Of an array's type, shape and values, a piece at a time."""
-    digest.update(f"{array.dtype.str} {array.shape}".encode())
-    step = max(1, _HASHED_AT_ONCE // array[:1].nbytes)
-    for start in range(0, len(array), step):
-        digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
-    return str(digest.hexdigest())
-
-
-def queries_digest(rows: NDArray[Any]) -> str:
+def queries_digest(rows: AnyRows) -> str:
     """What teachers are asked, as `Ballots` say it."""
-    return _digest(hashlib.sha256(), rows)
+    return rows_digest(hashlib.sha256(), rows)
 
 
-def _queries(X: PublicData | ArrayLike, row_shape: tuple[int, ...]) -> NDArray[Any]:
-    rows = (X if isinstance(X, PublicData) else PublicData(X)).X
-    if rows.shape[1:] != row_shape:
-        raise InputError(f"Expected rows of shape {row_shape}, as the teachers', got {rows.shape[1:]}.")
-    return rows
+def _queries(X: Any, kind: RowKind, teacher: Teacher) -> AnyRows:
+    rows = X.X if isinstance(X, PublicData) else as_rows("X", X, nan_ok=takes_nan(teacher))
+    if kind.kind == "array" and rows.shape[1:] != kind.shape:
+        raise InputError(f"Expected rows of shape {kind.shape}, as the teachers', got {rows.shape[1:]}.")
+    return _taken(matched(rows, kind, name="the public rows", like="the private rows"), teacher)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
+from terrine.datasets.rows import Rows, numbers, seen_by, takes_tables
+from terrine.datasets.tables import Table
 from terrine.sensitive import unheard
 from terrine.teachers import asking
 from terrine.teachers.teacher import Share
@@ -64,12 +66,12 @@ class SklearnTeacher:
                 continue
             model = seeded_clone(self.estimator, [seed, int(k)])
             with _alone():
-                model.fit(_flat(X), y)
-                model.predict(_flat(X)[:1])
+                model.fit(seen_by(model, X), y)
+                model.predict(seen_by(model, X[:1]))
             models.append(model)
         return models
 
-    def predict(self, models: list[Any], X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
+    def predict(self, models: list[Any], X: Rows, *, watched: bool = True) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices.
 
         Args:
@@ -77,7 +79,11 @@ class SklearnTeacher:
                 estimators that are not listed in `asking` are asked many rows at a time: the same votes, if they look
                 at each row by itself.
         """
-        rows = np.ascontiguousarray(_flat(X))
+        rows = X
+        if isinstance(rows, Table) and not takes_tables(self.estimator):
+            rows = numbers(rows, who=type(self.estimator).__name__)
+        if isinstance(rows, np.ndarray):
+            rows = np.ascontiguousarray(rows.reshape(len(rows), -1))
         ask = asking.ask if asking.is_listed(self.estimator) else asking.ask_each if watched else asking.ask_in_halves
         with _alone():
             return np.stack(
@@ -94,7 +100,7 @@ class SklearnTeacher:
         return models
 
 
-def _constant(vote: int, rows: NDArray[Any]) -> NDArray[np.int16]:
+def _constant(vote: int, rows: Rows) -> NDArray[np.int16]:
     return np.full(len(rows), vote, dtype=np.int16)
 
 
@@ -115,8 +121,3 @@ def _thread_pools() -> Any:
     from threadpoolctl import ThreadpoolController  # scikit-learn's own
 
     return ThreadpoolController()
-
-
-def _flat(X: NDArray[Any]) -> NDArray[Any]:
-    X = np.asarray(X)
-    return X.reshape(len(X), -1)

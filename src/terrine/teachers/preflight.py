@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine.datasets.rows import Rows
 from terrine.errors import InputError, TerrineError
 from terrine.sensitive import unheard
 from terrine.teachers.modules import ModuleTeacher
@@ -32,7 +33,7 @@ class Preflight:
     Attributes:
         teacher: as it will be taught; nets learn for one step, on a CPU.
         row_shape, dtype: of the private rows.
-        public: public rows as the teachers will see them; None: rows are made up.
+        public: public rows as the teachers will see them; None: rows are made up, which only arrays can be.
         keep: whether it must come back from a store.
     """
 
@@ -40,7 +41,7 @@ class Preflight:
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     n_classes: int
-    public: NDArray[Any] | None = None
+    public: Rows | None = None
     keep: bool = False
 
     def check(self, *, here: bool = False) -> int:
@@ -68,7 +69,7 @@ class Preflight:
     def _kind(self) -> str:
         return "made-up" if self.public is None else "public"
 
-    def _fly(self, X: NDArray[Any], y: NDArray[np.int64], *, here: bool) -> int:
+    def _fly(self, X: Rows, y: NDArray[np.int64], *, here: bool) -> int:
         teacher = _short(self.teacher, here=here)
         models = teacher.fit([(X, y), (X[:0], y[:0])], ids=[0, 1], n_classes=self.n_classes, seed=0)
         size = 0
@@ -80,7 +81,7 @@ class Preflight:
             raise InputError(f"The teacher cannot be used: two teachers voted on one row with shape {votes.shape}.")
         return size
 
-    def _tries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def _tries(self) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
         """A few rows of every class, then ten and a hundred times as many; always the same."""
         fewest = min(_EACH, max(1, _ROWS // self.n_classes))
         a_row = max(1, int(np.prod(self.row_shape)) * np.dtype(self.dtype).itemsize)
@@ -89,15 +90,18 @@ class Preflight:
             rng = np.random.default_rng(0)
             y = np.arange(n, dtype=np.int64) % self.n_classes
             if self.public is not None:
-                yield np.asarray(self.public[rng.integers(len(self.public), size=n)]).astype(self.dtype), y
+                X = self.public[rng.integers(len(self.public), size=n)]
+                yield X.astype(self.dtype) if isinstance(X, np.ndarray) else X, y
                 continue
             shape, kind = (n, *self.row_shape), np.dtype(self.dtype).kind
-            X = rng.random(shape) if kind == "f" else rng.integers(2 if kind == "b" else 10, size=shape)
-            yield X.astype(self.dtype), y
+            made_up = rng.random(shape) if kind == "f" else rng.integers(2 if kind == "b" else 10, size=shape)
+            yield made_up.astype(self.dtype), y
 
 
-def sample(public: NDArray[Any]) -> NDArray[Any]:
+def sample(public: Rows) -> Any:
     """A few thousand public rows: enough to try a teacher with, and small enough to travel to workers."""
+    if not isinstance(public, np.ndarray):
+        return public if len(public) <= _MOST else public[:: -(-len(public) // _MOST)]
     most = max(1, min(_MOST, _BYTES // max(1, public[:1].nbytes)))
     return np.array(public if len(public) <= most else public[:: -(-len(public) // most)])
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-Share = tuple[NDArray[Any], NDArray[np.int64]]  # one teacher's rows (n_rows, ...) and their class indices (n_rows,)
+Share = tuple[Any, NDArray[np.int64]]  # one teacher's rows (`datasets.rows`) and their class indices (n_rows,)
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class Teacher(Protocol):
     ) -> Any:
         """The models of a chunk. A share without records votes for class 0, a share of one class for that class."""
 
-    def predict(self, models: Any, X: NDArray[Any], *, watched: bool = True) -> NDArray[np.int16]:
+    def predict(self, models: Any, X: Any, *, watched: bool = True) -> NDArray[np.int16]:
         """(n_models, n_rows) class indices; what is no class index is taken as class 0.
 
         ``watched`` is False where nobody outside can see how long it takes.

@@ -9,6 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine.datasets.data import UNLABELLED
+from terrine.datasets.rows import Rows as AnyRows
+from terrine.datasets.rows import takes_nan as rows_takes_nan
+from terrine.datasets.rows import with_nan
 from terrine.errors import MissingDependencyError, TeachersError, TerrineError
 from terrine.partitioning import Shares
 from terrine.sensitive import unheard
@@ -31,7 +35,7 @@ class Work:
     n_classes: int
     seed: int
     store: Store | None
-    queries: NDArray[Any] | None = None
+    queries: Any = None  # public rows of any kind
     first_id: int = 0
     preflight: Preflight | None = None
     watched: bool = True  # whether anyone outside may see how long votes take
@@ -39,9 +43,9 @@ class Work:
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Shares of arrays in memory."""
+    """Shares of rows in memory."""
 
-    X: NDArray[Any]
+    X: AnyRows
     y: NDArray[np.int64]
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -54,7 +58,7 @@ class Rows:
 def teach(chunk: tuple[int, ...], work: Work) -> tuple[Any, int]:
     """In a worker: train a chunk, and keep it in the store or hand it back; and how many of its shares failed."""
     assert work.rows is not None
-    shares = [work.rows.share(k) for k in chunk]
+    shares = [_labelled(work.rows.share(k)) for k in chunk]
     with unheard():
         made, n_failed = _taught(shares, [work.first_id + k for k in chunk], work)
     if work.store is None:
@@ -63,13 +67,20 @@ def teach(chunk: tuple[int, ...], work: Work) -> tuple[Any, int]:
     return None, n_failed
 
 
+def _labelled(share: Share) -> Share:
+    """What a teacher learns from: rows without a usable label are its own, and stay out of it."""
+    X, y = share
+    usable = y != UNLABELLED
+    return share if usable.all() else (X[np.flatnonzero(usable)], y[usable])
+
+
 def _taught(shares: list[Share], ids: list[int], work: Work) -> tuple[Any, int]:
     """Models, or their bytes for a store. A share on which this fails is taught as an empty one: it votes for class 0.
 
     Which shares these are is looked for one by one, so that none of them touches another teacher.
     """
     places = range(len(shares))
-    failed = {place for place in places if not _sound(shares[place], work.n_classes)}
+    failed = {place for place in places if not _sound(shares[place], work)}
 
     def made(some: Sequence[int]) -> tuple[Any, str]:
         chosen = [(shares[p][0][:0], shares[p][1][:0]) if p in failed else shares[p] for p in some]
@@ -89,11 +100,20 @@ def _taught(shares: list[Share], ids: list[int], work: Work) -> tuple[Any, int]:
     return models, len(failed)
 
 
-def _sound(share: Share, n_classes: int) -> bool:
+def _sound(share: Share, work: Work) -> bool:
     """Whether a share is one of finite numbers and of class indices: shares on disk are not looked at before."""
     X, y = share
-    finite = X.dtype.kind != "f" or bool(np.isfinite(X).all())
-    return finite and bool(((y >= 0) & (y < n_classes)).all())
+    finite = not isinstance(X, np.ndarray) or X.dtype.kind != "f" or not np.isinf(X).any()
+    checked = isinstance(work.rows, Rows) and takes_nan(work.teacher)  # missing numbers were allowed by name
+    finite = finite and (checked or not with_nan(X))
+    return finite and bool(((y >= 0) & (y < work.n_classes)).all())
+
+
+def takes_nan(teacher: Teacher) -> bool:
+    """Whether missing numbers are the teacher's own business."""
+    from terrine.teachers.estimators import SklearnTeacher
+
+    return isinstance(teacher, SklearnTeacher) and rows_takes_nan(teacher.estimator)
 
 
 def _made(shares: list[Share], ids: list[int], work: Work) -> Any:

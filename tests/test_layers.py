@@ -42,7 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "budgets": GROUND | {"mechanisms", "accounting", "release"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
-    "students": GROUND | {"_models", "datasets", "executors", "features", "mechanisms"},
+    "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features"},
     "report": GROUND | {"mechanisms", "accounting", "release"},
     "analysis": ANSWERS | {"accounting", "release", "report"},
     "estimator": CHARGED | {"students"},

@@ -73,7 +73,7 @@ def test_the_whole_way(settings, tmp_path):
     assert shown["secure_noise"]
     assert shown["epsilon"] == run.budget().guarantee().epsilon
     assert shown["answered"] <= 90
-    assert run.student_facts()["accuracy"] > 0.95
+    assert run.student_result().accuracy > 0.95
     card = json.loads((run.folder / "student" / "model_card.json").read_text())
     assert card["guarantee"]["epsilon"] == shown["epsilon"]
     assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
@@ -296,7 +296,7 @@ def test_bad_data_is_one_line_without_a_value(tmp_path, changes, words):
 def test_own_data_go_the_whole_way(tmp_path):
     run = Run.create(own(tmp_path), tmp_path / "r")
     whole(run)
-    assert run.student_facts()["accuracy"] is None
+    assert run.student_result().accuracy is None
     assert run.guarantee()["answered"] > 20
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from terrine import __version__
-from terrine.cli import analyses, data, ledgers, runs, serving  # noqa: F401  # their commands register themselves
+from terrine.cli import analyses, data, ledgers, runs, serving, students  # noqa: F401  # their commands register themselves
 from terrine.cli.common import app
 from terrine.errors import BudgetError, TerrineError, TerrineWarning
 

@@ -53,6 +53,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     names = ("epsilon", "delta", "order", "basis", "relation", "notes")
     counts = np.bincount(answers.labels[answers.labels >= 0], minlength=len(task.classes))
     unasked = int((answers.outcomes == Outcome.UNASKED).sum())
+    student = run.student_result()
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -87,7 +88,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         },
         "spending": spending(answers, delta=shown["delta"]),
         "per_query": _per_query(answers, order=shown["order"]),
-        "student": run.student_facts(),
+        "student": None if student is None else student.to_json(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],

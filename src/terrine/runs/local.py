@@ -363,6 +363,7 @@ class Run(Learning):
             answers = labeller.label(X, request_id=REQUEST, progress=progress)
             # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
             answers = replace(answers, secure=answers.secure and ledger.summary()["secure"])
+            paid = {"id": ledger.id, "head": str(ledger.head())}
         save_answers(self.folder / "answers.npz", rows, answers)
         shown = {
             **asdict(budget.guarantee()),
@@ -375,6 +376,7 @@ class Run(Learning):
             "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
             "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),
             "secure_noise": answers.secure,
+            "ledger": paid,
         }
         write_json(self.folder / "guarantee.json", shown)
         return answers
@@ -395,7 +397,7 @@ class Run(Learning):
                 seed=self.config.seed,
                 progress=progress,
             )
-        accuracy = self.evaluated(learner)["accuracy"]
+        accuracy = self.evaluated(learner).accuracy
         return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
 
     @property

@@ -1,6 +1,7 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
 from terrine.students.api import FittedStudent, Student, fit_student, load_student
+from terrine.students.card import Card, StudentResult
 from terrine.students.consistency import MatchStudent, VATStudent
 from terrine.students.features import FeatureStudent, FittedOnFeatures
 from terrine.students.gan import GANStudent
@@ -10,6 +11,7 @@ from terrine.students.neural import FittedNet
 from terrine.students.supervised import FittedEstimator, SupervisedStudent
 
 __all__ = [
+    "Card",
     "Distortion",
     "FeatureStudent",
     "FittedEstimator",
@@ -20,6 +22,7 @@ __all__ = [
     "MatchStudent",
     "MissingClassWarning",
     "Student",
+    "StudentResult",
     "SupervisedStudent",
     "VATStudent",
     "fit_student",

@@ -76,7 +76,17 @@ def test_the_whole_way(settings, tmp_path):
     assert run.student_result().accuracy > 0.95
     card = json.loads((run.folder / "student" / "model_card.json").read_text())
     assert card["guarantee"]["epsilon"] == shown["epsilon"]
-    assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
+    student = load_student(run.folder / "student")
+    assert student.predict(run.task.test_X[:5]).shape == (5,)
+    with run.ledger() as ledger:
+        assert (student.card.ledger.id, student.card.ledger.seq) == (ledger.id, ledger.head().seq)
+        assert student.card.ledger.hash == ledger.head().digest
+    assert (student.card.epsilon, student.card.relation) == (shown["epsilon"], shown["relation"])
+    assert (student.card.accuracy, student.card.n_queries, student.card.n_answers) == (
+        run.student_result().accuracy,
+        120,
+        90,
+    )
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
     assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700
     assert all(modes[name] == 0o600 for name in ("partition.key", "partition.npz", "votes.npz"))

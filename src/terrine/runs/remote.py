@@ -86,6 +86,10 @@ class RemoteRun(Learning):
         self._compare(budget, ("guarantee",))
         answers = replace(answers, secure=answers.secure and bool(budget["secure"]))  # of all that the ledger answered
         save_answers(self.folder / "answers.npz", rows, answers)
+        caps = {  # of the service's budget, which the guarantee is of; a filter has none
+            f"n_{name}": int(budget[name] + budget["left"][name]) if name in budget["left"] else None
+            for name in ("queries", "answers")
+        }
         shown = {
             "notes": (),
             **self.about["guarantee"],
@@ -94,6 +98,7 @@ class RemoteRun(Learning):
             "n_teachers": self.about["n_teachers"],
             "queries_at_most": len(rows),
             "answers_at_most": len(rows),
+            **caps,
             "answered": answers.n_answered,
             "withheld": int((answers.outcomes == Outcome.ABSTAINED).sum()),
             "unasked": int((answers.outcomes == Outcome.UNASKED).sum()),

@@ -160,7 +160,7 @@ def test_without_matplotlib_it_says_what_to_install(folder, capsys, monkeypatch)
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 2
-    assert "Install it with: pip install 'terrine[report]'" in capsys.readouterr().err
+    assert "install it with: pip install 'terrine[report]'" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, capsys, monkeypatch):

@@ -83,7 +83,9 @@ def test_a_program_reads_what_holds(folder):
 def test_people_read_plain_words(folder):
     page = (folder / "model_card.md").read_text()
     assert "| ε (epsilon), rounded up | 1.001 |" in page
-    assert "| mechanism | Confident-GNMax: threshold 200, sigma_check 150.123, sigma_vote 40 (in votes) |" in page
+    assert (
+        "| mechanism | Confident-GNMax: threshold 200 votes, sigma_check 150.123 votes, sigma_vote 40 votes |" in page
+    )
     assert "| budget, fixed beforehand | at most 1,640 questions and 283 answers |" in page
     assert "| protects | each row of the private data |" in page
     assert "Right on 93.3% of 1,500 labeled test rows (95% interval: 92.0% to 94.5%)." in page

@@ -14,6 +14,7 @@ from terrine.students.lessons import SEEDED, About, public
 
 SCHEMA = "terrine.card/1"
 _MECHANISMS = {"lnmax": "LNMax", "gnmax": "GNMax", "confident": "Confident-GNMax", "interactive": "Interactive-GNMax"}
+_IN_VOTES = {"threshold", "sigma", "sigma_check", "sigma_vote", "scale"}
 _LONGEST = 100  # characters of a setting on the page
 
 
@@ -34,6 +35,8 @@ class _Json:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole"
             raise InputError(f"{cls.__name__}, {where}: {first['msg'].lower()}.") from None
+        except (TypeError, ValueError):
+            raise InputError(f"{cls.__name__}: a value that JSON has no form for, such as nan.") from None
         return made
 
 
@@ -200,8 +203,8 @@ def _privacy(card: Card) -> list[str]:
 def _mechanism(card: Card) -> str | None:
     if card.mechanism is None:
         return None
-    numbers = ", ".join(f"{name} {value:g}" for name, value in card.parameters.items())
-    return _MECHANISMS.get(card.mechanism, card.mechanism) + (f": {numbers} (in votes)" if numbers else "")
+    numbers = [f"{name} {value:g}" + (" votes" if name in _IN_VOTES else "") for name, value in card.parameters.items()]
+    return _MECHANISMS.get(card.mechanism, card.mechanism) + (f": {', '.join(numbers)}" if numbers else "")
 
 
 def _accuracy(card: Card) -> str:

@@ -18,6 +18,7 @@ COMMANDS = (
     ("label",),
     ("learn",),
     ("report",),
+    ("export",),
     ("analyze",),
     ("plan",),
     ("ledger", "show"),

@@ -45,7 +45,7 @@ def test_a_finished_run_is_read_and_not_run_again(golden):
     with run.ledger() as ledger:
         assert (ledger.summary().queries, ledger.summary().answers) == (34, 30)
         assert ledger.verify() == []
-    assert run.learn()["accuracy"] == 1.0
+    assert run.learn().accuracy == 1.0
     assert run.teach().n_teachers == 8  # no teacher is trained again
 
 

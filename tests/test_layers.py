@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "budgets": GROUND | {"mechanisms", "accounting", "release"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
-    "students": GROUND | {"_models", "datasets", "executors", "features", "mechanisms"},
+    "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets"},
     "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
     "estimator": CHARGED | {"students"},

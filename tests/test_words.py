@@ -78,7 +78,6 @@ ALLOWED = {
     "src/terrine/service/parsing.py": 2,
     "src/terrine/service/schemas.py": 1,
     "src/terrine/service/wire.py": 1,
-    "src/terrine/students/lessons.py": 1,
     "src/terrine/students/nets.py": 2,
     "src/terrine/students/neural.py": 2,
     "src/terrine/teachers/centroids.py": 1,

@@ -27,6 +27,7 @@ class PublishedGuarantee(Guarantee):
 
     Attributes:
         queries_at_most, answers_at_most: what the guarantee allows; fixed before the first question.
+        n_queries, n_answers: of the whole budget of a label service; None elsewhere.
         answered, withheld, unasked: distinct questions, as the ledger counts them.
         repeated: rows that repeat an earlier row of the run: they share its answer, and cost nothing. 0 in files of
             versions that counted them among the others.
@@ -42,6 +43,8 @@ class PublishedGuarantee(Guarantee):
     answered: int
     withheld: int
     unasked: int
+    n_queries: int | None = None
+    n_answers: int | None = None
     repeated: int = 0
     secure_noise: bool = True
     why_unasked: str | None = None

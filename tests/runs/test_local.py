@@ -76,10 +76,20 @@ def test_the_whole_way(settings, tmp_path):
     assert shown.answered <= 90
     assert json.loads((run.folder / "guarantee.json").read_text()) == json.loads(json.dumps(shown.to_json()))
     assert shown.to_json()["publishable"]
-    assert run.student_facts()["accuracy"] > 0.95
+    assert run.student_result().accuracy > 0.95
     card = json.loads((run.folder / "student" / "model_card.json").read_text())
     assert card["guarantee"]["epsilon"] == shown.epsilon
-    assert load_student(run.folder / "student").predict(run.task.test_X[:5]).shape == (5,)
+    student = load_student(run.folder / "student")
+    assert student.predict(run.task.test_X[:5]).shape == (5,)
+    with run.ledger() as ledger:
+        assert (student.card.ledger.id, student.card.ledger.seq) == (ledger.id, ledger.head().seq)
+        assert student.card.ledger.hash == ledger.head().digest
+    assert (student.card.epsilon, student.card.relation) == (shown.epsilon, shown.relation)
+    assert (student.card.accuracy, student.card.n_queries, student.card.n_answers) == (
+        run.student_result().accuracy,
+        120,
+        90,
+    )
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
     assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700
     assert all(modes[name] == 0o600 for name in ("partition.key", "partition.npz", "votes.npz"))
@@ -396,7 +406,7 @@ def test_bad_data_is_one_line_without_a_value(tmp_path, changes, words):
 def test_own_data_go_the_whole_way(tmp_path):
     run = Run.create(own(tmp_path), tmp_path / "r")
     whole(run)
-    assert run.student_facts()["accuracy"] is None
+    assert run.student_result().accuracy is None
     assert run.guarantee().answered > 20
 
 

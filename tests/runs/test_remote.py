@@ -13,6 +13,7 @@ from terrine.errors import LedgerError, ServiceError
 from terrine.runs.config import RemoteConfig
 from terrine.runs.remote import RemoteRun
 from terrine.service.client import RemoteLabeller
+from terrine.students import load_student
 
 
 class RemoteTask:
@@ -105,4 +106,12 @@ def test_only_answers_of_secure_noise_are_publishable(task, seeded, monkeypatch)
         task.run().label()
     shown = json.loads((task.folder / "run" / "guarantee.json").read_text())
     assert (shown["publishable"], shown["secure_noise"]) == (not seeded, not seeded)
-    assert shown["ledger"] == {"id": service.ledger.id, "head": str(Ledger(service.where).head())}
+    head = Ledger(service.where).head()
+    assert shown["ledger"] == {"id": service.ledger.id, "head": str(head)}
+    task.run().learn()
+    card = load_student(task.folder / "run" / "student").card
+    assert (card.ledger.id, card.ledger.seq, card.ledger.hash) == (service.ledger.id, *head)
+    budget = service.ledger.budget  # the guarantee is of all that the service answers, not of this run's rows
+    assert (card.n_queries, card.n_answers) == (budget.n_queries, budget.n_answers)
+    assert card.n_queries > shown["queries_at_most"]
+    assert card.private is (not seeded)

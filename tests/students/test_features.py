@@ -161,8 +161,8 @@ def test_a_run_with_a_student_on_features(tmp_path):
     run.vote()
     run.label()
     facts = run.learn()
-    assert facts["kind"] == "features"
-    assert facts["accuracy"] > 0.95
+    assert facts.kind == "features"
+    assert facts.accuracy > 0.95
     assert load_student(tmp_path / "run" / "student").about.n_answered == 12
     assert 2.99 < json.loads((tmp_path / "run" / "guarantee.json").read_text())["epsilon"] <= 3.0
     again = Run(tmp_path / "run").learn()

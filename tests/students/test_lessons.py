@@ -30,7 +30,7 @@ LINEAR = SupervisedStudent(estimator=make_pipeline(StandardScaler(), LogisticReg
 FOREST = SupervisedStudent(estimator=RandomForestClassifier(n_estimators=5))
 BOOSTING = SupervisedStudent(estimator=HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=3))
 ALL = {**NETS, "linear": LINEAR, "forest": FOREST, "boosting": BOOSTING}
-FILES = {"model_card.json", "model_card.md", "SHA256SUMS"}
+FILES = {"model_card.json", "card.json", "model_card.md", "SHA256SUMS"}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_card_says_what_a_reader_needs(students, tmp_path):
     assert card["training"]["settings"]["steps"] == 12
     assert (card["training"]["seed"], card["training"]["n_answered"]) == (0, 20)
     page = (tmp_path / "model_card.md").read_text()
-    assert "| epsilon | 1.5 |" in page
+    assert "| ε (epsilon), rounded up | 1.500 |" in page
     assert "NOT PRIVATE" not in page
 
 

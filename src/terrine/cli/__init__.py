@@ -14,7 +14,16 @@ from typing import Annotated
 import typer
 
 from terrine import __version__
-from terrine.cli import analyses, data, ledgers, runs, schemas, serving  # noqa: F401  # their commands register themselves
+from terrine.cli import (  # noqa: F401  # their commands register themselves
+    analyses,
+    begin,
+    data,
+    ledgers,
+    runs,
+    schemas,
+    serving,
+    students,
+)
 from terrine.cli.common import app
 from terrine.errors import BudgetError, TerrineError, TerrineWarning
 

@@ -63,7 +63,8 @@ def demo(
     baseline = {"accuracy": accuracy, "kind": f"a support vector machine on {COMPARED:,} private images"}
     path = write_run_report(run)
     facts: dict[str, Any] = {"run": str(run.folder), "report": str(path), "guarantee": run.guarantee().to_json()}
-    facts |= {"student": run.student_facts(), "baseline": baseline}
+    student = run.student_result()
+    facts |= {"student": None if student is None else student.to_json(), "baseline": baseline}
     if as_json:
         print_json(facts)
     else:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
     from terrine.runs.remote import RemoteRun
+    from terrine.students import StudentResult
 
 Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a run's settings (.toml).")]
 Out = Annotated[
@@ -204,11 +205,11 @@ def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
     """
     run = open_any(source, out)
     with progress_bar("learning", quiet=as_json) as progress:
-        facts = run.learn(progress=progress)
+        result = run.learn(progress=progress)
     if as_json:
-        print_json(facts)
+        print_json(result.to_json())
         return
-    print_student(run, facts)
+    print_student(run, result)
     print(f"Next: terrine report {run.folder}")
 
 
@@ -260,15 +261,15 @@ def run_command(
         with progress_bar(name, quiet=as_json) as progress:
             stage(progress=progress)
     path = write_run_report(run)
-    shown, facts = run.guarantee(), run.student_facts() or {}
+    shown, result = run.guarantee(), run.student_result()
     secret = secret_of(run) if reveal and isinstance(run, Run) else {}
     if as_json:
-        print_json(
-            {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": facts, **secret}
-        )
+        student = {} if result is None else result.to_json()
+        found = {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": student}
+        print_json({**found, **secret})
         return
     print_label(run)
-    print_student(run, facts)
+    print_student(run, result)
     print_secret(secret, shown.n_teachers)
     print(f"Report: {path}")
 
@@ -404,8 +405,8 @@ def print_label(run: Run | RemoteRun) -> None:
         print(f"With secure noise it would have been {epsilon}")
 
 
-def print_student(run: Run | RemoteRun, facts: dict[str, Any]) -> None:
-    if facts.get("accuracy") is not None:
-        low, high = facts["interval"]
-        print(f"Student: {facts['accuracy']:.1%} right on {facts['n_test']:,} test rows ({low:.1%} to {high:.1%}).")
+def print_student(run: Run | RemoteRun, result: StudentResult | None) -> None:
+    if result is not None and result.accuracy is not None and result.interval is not None:
+        low, high = result.interval
+        print(f"Student: {result.accuracy:.1%} right on {result.n_test:,} test rows ({low:.1%} to {high:.1%}).")
     print(f"The student is in {run.folder}/student, with its model card.")

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from terrine._files import write_atomically
 from terrine.accounting.curves import Guarantee
@@ -25,6 +25,10 @@ from terrine.published import PublishedGuarantee
 from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
+from terrine.students.card import StudentResult
+
+if TYPE_CHECKING:
+    from terrine.students import FittedStudent
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
@@ -35,15 +39,6 @@ class JsonObject(BaseModel):
     """What a file of a run must hold, whatever else it holds."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _StudentFacts(JsonObject):
-    kind: str
-    settings: dict[str, Any]
-    accuracy: float | None
-    n_test: int | None
-    interval: list[float] | None = Field(min_length=2, max_length=2)
-    per_class: dict[str, float | None] | None
 
 
 class Learning(ABC):
@@ -74,14 +69,16 @@ class Learning(ABC):
         side = self.task
         try_student(self.student(), side.public, classes=side.classes, n_answers=n_answers, keep=True)
 
-    def learn(self, *, progress: Progress | None = None) -> dict[str, Any]:
-        """Train the student on public rows and answers; its folder carries the guarantee. Public facts of it."""
-        from terrine.students import fit_student, load_student, never_predicted
+    def learn(self, *, progress: Progress | None = None) -> StudentResult:
+        """Train the student on public rows and answers; its folder carries the guarantee, its accuracy and the ledger.
+
+        A student that is there already is only looked at again.
+        """
+        from terrine.students import fit_student, load_student
 
         folder = self.folder / "student"
-        settings, seed = self.learner
         if (folder / "SHA256SUMS").is_file():
-            student = load_student(folder)
+            result = self.evaluated(load_student(folder))
         else:
             rows, answers = self.released()
             labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
@@ -91,18 +88,19 @@ class Learning(ABC):
                 self.task.public,
                 replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
                 classes=self.task.classes,
-                seed=seed,
+                seed=self.learner[1],
                 progress=progress,
             )
-            student.save(folder, card=self.guarantee().to_json())
-        facts = {
-            "kind": settings.kind,
-            "settings": dict(student.about.settings),
-            **self.evaluated(student),
-            "never_predicted": never_predicted(student, self.task.public),
-        }
-        write_json(self.folder / "student.json", facts)
-        return facts
+            result = self.evaluated(student)
+            tested = {name: getattr(result, name) for name in ("accuracy", "n_test", "interval")}
+            encoder = self.task.encoder
+            student.save(
+                folder,
+                card={**self.guarantee().to_json(), **tested},
+                extra=None if encoder is None else encoder.files(),
+            )
+        write_json(self.folder / "student.json", result.to_json())
+        return result
 
     def released(self) -> tuple[NDArray[np.int64], Answers]:
         """The public rows that were asked, and what came back."""
@@ -136,20 +134,34 @@ class Learning(ABC):
                 f"Expected {path} in JSON, got a damaged file ({why}); run: terrine label {path.parent}"
             ) from None
 
-    def student_facts(self) -> dict[str, Any] | None:
+    def student_result(self) -> StudentResult | None:
         """What `learn` found, or None where there is no student yet."""
         path = self.folder / "student.json"
-        return read_json(path, "terrine learn", holds=_StudentFacts) if path.is_file() else None
+        if not path.is_file():
+            return None
+        found = read_json(path, "terrine learn")
+        try:
+            return StudentResult.from_json(found)
+        except InputError:
+            raise InputError(f"Expected {path} in JSON, got a damaged file; run: terrine learn {self.folder}") from None
 
-    def evaluated(self, student: Any) -> dict[str, Any]:
-        """Accuracy on the test rows, where there are labels for it, with a 95% interval (Wilson)."""
+    def evaluated(self, student: FittedStudent) -> StudentResult:
+        """The student, with its accuracy on the test rows where there are labels for it (interval: Wilson's)."""
+        from terrine.students import never_predicted
+
         X, y = self.task.test_X, self.task.test_y
+        found: dict[str, Any] = {"kind": self.learner[0].kind, "settings": dict(student.about.settings)}
+        found["never_predicted"] = tuple(never_predicted(student, self.task.public))
         if X is None or y is None:
-            return {"accuracy": None, "n_test": None, "interval": None, "per_class": None}
+            return StudentResult(**found, accuracy=None, n_test=None, interval=None, per_class=None)
         right = student.predict(X) == y
-        per_class = {name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)}
-        interval = wilson(int(right.sum()), len(right))
-        return {"accuracy": float(right.mean()), "n_test": len(right), "interval": interval, "per_class": per_class}
+        return StudentResult(
+            **found,
+            accuracy=float(right.mean()),
+            n_test=len(right),
+            interval=wilson(int(right.sum()), len(right)),
+            per_class={name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)},
+        )
 
 
 def begin(settings: Settings, folder: Path) -> None:

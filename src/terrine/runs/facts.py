@@ -54,6 +54,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
     counts = np.bincount(asked.labels[asked.labels >= 0], minlength=len(task.classes))
     unasked = int((asked.outcomes == Outcome.UNASKED).sum())
+    student = run.student_result()
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -90,7 +91,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         },
         "spending": spending(asked, delta=shown.delta),
         "per_query": _per_query(answers, order=shown.order),
-        "student": run.student_facts(),
+        "student": None if student is None else student.to_json(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],

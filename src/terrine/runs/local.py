@@ -401,7 +401,7 @@ class Run(Learning):
                 seed=self.config.seed,
                 progress=progress,
             )
-        accuracy = self.evaluated(learner)["accuracy"]
+        accuracy = self.evaluated(learner).accuracy
         return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
 
     @property

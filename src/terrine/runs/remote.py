@@ -87,6 +87,10 @@ class RemoteRun(Learning):
         self._compare(budget, "guarantee")
         answers = replace(answers, secure=answers.secure and budget.secure)  # of all that the ledger answered
         save_answers(self.folder / "answers.npz", rows, answers)
+        caps = {  # of the service's budget, which the guarantee is of; a filter has none
+            f"n_{name}": int(getattr(budget, name) + budget.left[name]) if name in budget.left else None
+            for name in ("queries", "answers")
+        }
         self.publish(
             self.about.guarantee.read(),
             rows,
@@ -97,6 +101,7 @@ class RemoteRun(Learning):
             why_unasked=labeller.why_unasked,
             service=self.config.labels.url,
             ledger=LedgerHead(id=budget.ledger_id, head=budget.head),
+            **caps,
         )
         return answers
 

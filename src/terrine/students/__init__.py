@@ -1,6 +1,7 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
 from terrine.students.api import FittedStudent, Student, fit_student, load_student, never_predicted
+from terrine.students.card import Card, StudentResult
 from terrine.students.consistency import MatchStudent, VATStudent
 from terrine.students.features import FeatureStudent, FittedOnFeatures
 from terrine.students.gan import GANStudent
@@ -11,6 +12,7 @@ from terrine.students.supervised import FittedEstimator, SupervisedStudent
 from terrine.students.trial import try_student
 
 __all__ = [
+    "Card",
     "Distortion",
     "FeatureStudent",
     "FittedEstimator",
@@ -21,6 +23,7 @@ __all__ = [
     "MatchStudent",
     "MissingClassWarning",
     "Student",
+    "StudentResult",
     "SupervisedStudent",
     "VATStudent",
     "fit_student",

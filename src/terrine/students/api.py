@@ -19,9 +19,10 @@ from terrine.students import neural as fitted
 from terrine.students import supervised
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
+from terrine.students.fitted import read_folder
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
-from terrine.students.lessons import lessons, listed, read_student
+from terrine.students.lessons import lessons, listed
 from terrine.students.nets import Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
@@ -96,13 +97,16 @@ def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> l
 
 
 def load_student(folder: str | Path) -> FittedStudent:
-    """A student as `save` wrote it. Every file is compared with its sha256, and nothing is executed."""
-    card, about, model = read_student(folder)
-    match card["model"]["kind"]:
+    """A student as `save` wrote it, with its ``card`` and its ``extra`` files.
+
+    Every file is compared with its sha256, and nothing is executed.
+    """
+    kept = read_folder(folder)
+    match kept.kind:
         case fitted.KIND:
-            return FittedNet.restore(about, model)
+            return FittedNet.restore(kept)
         case supervised.KIND:
-            return FittedEstimator.restore(about, model)
+            return FittedEstimator.restore(kept)
         case on_features.KIND:
-            return FittedOnFeatures.restore(about, model, Path(folder))
-    raise StoreError(f"Expected a student that is a net or an estimator, got {card['model']['kind']!r}.")
+            return FittedOnFeatures.restore(kept, Path(folder))
+    raise StoreError(f"Expected a student that is a net or an estimator, got {kept.kind!r}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from terrine.errors import DataError, InputError, StoreError
 from terrine.features import Features
 from terrine.features.edges import Edges
-from terrine.students.lessons import About, Lessons, checked_rows, write_student
-from terrine.students.supervised import FILE, FittedEstimator, SupervisedStudent, fit_estimator
+from terrine.students.fitted import Fitted, Folder
+from terrine.students.lessons import About, Lessons
+from terrine.students.onnx import EXPORTABLE
+from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
 KIND, FEATURES, EDGES = "estimator on features", "features.safetensors", "edges"
 
@@ -56,48 +57,37 @@ class FeatureStudent:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FittedOnFeatures:
-    """Features and a classifier that has learned on them.
+class FittedOnFeatures(Fitted):
+    """Features and a classifier that has learned on them; rows are what the features are of."""
 
-    Attributes:
-        about: what it was trained on and how, all public; ``row_shape`` is that of rows, not of features.
-    """
-
-    about: About
     features: Features | Edges
     fitted: FittedEstimator
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.about.classes
-
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """(n_rows,) class indices."""
-        return self.fitted.predict(self._seen(X))
+        return self.fitted.predict(self.features.transform(self._rows(X)))
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """(n_rows, n_classes), in the order of ``classes``; 0 for a class that was never answered."""
-        return self.fitted.predict_proba(self._seen(X))
+        return self.fitted.predict_proba(self.features.transform(self._rows(X)))
 
-    def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
-        """Write features, estimator and model card; ``card`` is the guarantee, as a dict of public values."""
+    def dumps(self) -> tuple[str, dict[str, bytes]]:
         more = {FEATURES: self.features.dumps()} if isinstance(self.features, Features) else {}
-        write_student(folder, about=self.about, kind=KIND, file=FILE, model=self.fitted.dumps(), card=card, more=more)
+        return KIND, {**self.fitted.dumps()[1], **more}
 
     @classmethod
-    def restore(cls, about: About, model: bytes, folder: Path) -> FittedOnFeatures:
+    def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
+        about = kept.about
         features: Features | Edges = Edges(row_shape=about.row_shape)
         if about.settings.get("features") != EDGES:
             try:
                 features = Features.load(folder / FEATURES)
             except DataError as error:
                 raise StoreError(str(error)) from None
-        inner = replace(about, row_shape=(features.n_features,), images=False)
-        return cls(about=about, features=features, fitted=FittedEstimator.restore(inner, model))
+        inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False))
+        extra = {name: data for name, data in kept.files.items() if name != FEATURES}
+        return cls(about=about, card=kept.card, extra=extra, features=features, fitted=FittedEstimator.restore(inner))
 
-    def _seen(self, X: ArrayLike) -> NDArray[np.float32]:
-        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
-        return self.features.transform(rows)
+    def to_onnx(self) -> Any:
+        raise InputError(f"A FeatureStudent has no ONNX form: its features are not part of that format. {EXPORTABLE}.")
 
 
 def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> FittedOnFeatures:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,11 @@ from terrine._models import dump_arrays, load_arrays
 from terrine._optional import require_torch
 from terrine.errors import DataError, InputError, StoreError
 from terrine.students import nets
+from terrine.students.fitted import Fitted, Folder
 from terrine.students.label_filter import Train, believed
-from terrine.students.lessons import About, Lessons, checked_rows, write_student
+from terrine.students.lessons import About, Lessons
 from terrine.students.nets import NetSettings, Progress, Scale
+from terrine.students.onnx import net_to_onnx
 
 KIND, FILE = "net", "student.safetensors"
 _MEAN, _DEVIATION = "features.mean", "features.deviation"
@@ -26,52 +27,49 @@ _BLOCK = {"cpu": 64, "cuda": 1024}  # rows that are predicted in one go
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FittedNet:
+class FittedNet(Fitted):
     """A net that has learned.
 
     Attributes:
-        about: what it was trained on and how, all public.
         weights: by name; with the mean and deviation of the public rows where rows are features.
         device: where it predicts: "cpu", "cuda", or "auto" for a GPU where there is one.
     """
 
-    about: About
     weights: Mapping[str, NDArray[Any]]
     device: str = "auto"
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.about.classes
-
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """(n_rows,) class indices."""
         labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1).astype(np.int64)
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """(n_rows, n_classes), in the order of ``classes``."""
         torch = require_torch()
-        rows = checked_rows(X, row_shape=self.about.row_shape, images=self.about.images)
-        scale = (self.weights[_MEAN], self.weights[_DEVIATION]) if _MEAN in self.weights else None
+        rows = self._rows(X)
         device, parts = nets.picked(self.device), []
         with torch.no_grad():
             for at, block in blocks(rows, _BLOCK["cpu" if device == "cpu" else "cuda"]):
-                x = nets.as_tensor(block, scale, device)
+                x = nets.as_tensor(block, self._scale, device)
                 parts.append(self._net(nets.as_float(x)).double().softmax(1)[: at.stop - at.start].cpu().numpy())
         return np.concatenate(parts)
 
-    def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
-        """Write the net and its model card; ``card`` is the guarantee, as a dict of public values."""
-        model = dump_arrays(self.weights)
-        write_student(folder, about=self.about, kind=KIND, file=FILE, model=model, card=card)
+    def dumps(self) -> tuple[str, dict[str, bytes]]:
+        return KIND, {FILE: dump_arrays(self.weights)}
 
     @classmethod
-    def restore(cls, about: About, model: bytes) -> FittedNet:
-        weights = load_arrays(model, what="weights")
-        student = cls(about=about, weights=weights)
-        if (_MEAN in weights) == about.images or student._net is None:
+    def restore(cls, kept: Folder) -> FittedNet:
+        weights = load_arrays(kept.model, what="weights")
+        student = cls(about=kept.about, card=kept.card, extra=kept.files, weights=weights)
+        if (_MEAN in weights) == kept.about.images or student._net is None:
             raise StoreError(f"Expected the weights that the model card describes in {FILE}, got others.")
         return student
+
+    def to_onnx(self) -> Any:
+        net = replace(self, device="cpu")._net
+        return net_to_onnx(net, row_shape=self.about.row_shape, scale=self._scale)
+
+    @property
+    def _scale(self) -> Scale | None:
+        return (self.weights[_MEAN], self.weights[_DEVIATION]) if _MEAN in self.weights else None
 
     @cached_property
     def _net(self) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,9 @@ from terrine._models import check_classifier, dump_estimators, estimator_setting
 from terrine.datasets.rows import seen_by, takes_nan
 from terrine.errors import InputError
 from terrine.mechanisms import ABSTAIN
-from terrine.students.lessons import About, Lessons, checked_rows, evened, write_student
+from terrine.students.fitted import Fitted, Folder
+from terrine.students.lessons import About, Lessons, evened
+from terrine.students.onnx import estimator_to_onnx
 
 KIND, FILE = "estimator", "student.skops"
 _SURE = 0.9  # probability above which self-training takes a label over
@@ -52,57 +52,43 @@ class SupervisedStudent:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FittedEstimator:
+class FittedEstimator(Fitted):
     """A scikit-learn classifier that has learned.
 
     Attributes:
-        about: what it was trained on and how, all public.
         model: the fitted estimator; its classes are class indices.
     """
 
-    about: About
     model: Any
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.about.classes
-
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """(n_rows,) class indices."""
-        labels: NDArray[np.int64] = np.asarray(self.model.predict(self._rows(X))).astype(np.int64)
+        labels: NDArray[np.int64] = np.asarray(self.model.predict(self._seen(X))).astype(np.int64)
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """(n_rows, n_classes), in the order of ``classes``; 0 for a class that was never answered."""
         if not hasattr(self.model, "predict_proba"):
             kind = type(self.model).__name__
             raise InputError(
                 f"Expected an estimator that gives probabilities, got {kind}; wrap it in CalibratedClassifierCV."
             )
-        rows = self._rows(X)
+        rows = self._seen(X)
         found = self.model.predict_proba(rows)
         result = np.zeros((len(found), len(self.classes)))
         result[:, np.asarray(self.model.classes_)] = found
         return result
 
-    def save(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
-        """Write the estimator and its model card; ``card`` is the guarantee, as a dict of public values."""
-        write_student(folder, about=self.about, kind=KIND, file=FILE, model=self.dumps(), card=card)
-
-    def dumps(self) -> bytes:
-        return dump_estimators(self.model)
+    def dumps(self) -> tuple[str, dict[str, bytes]]:
+        return KIND, {FILE: dump_estimators(self.model)}
 
     @classmethod
-    def restore(cls, about: About, model: bytes) -> FittedEstimator:
-        """Refuses types that are neither skops' nor scikit-learn's own: nothing in the file is executed."""
-        return cls(about=about, model=load_estimators(model))
+    def restore(cls, kept: Folder) -> FittedEstimator:
+        return cls(about=kept.about, card=kept.card, extra=kept.files, model=load_estimators(kept.model))
 
-    def _rows(self, X: Any) -> Any:
-        about = self.about
-        rows = checked_rows(
-            X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=takes_nan(self.model)
-        )
-        return seen_by(self.model, rows)
+    def to_onnx(self) -> Any:
+        return estimator_to_onnx(self.model, row_shape=self.about.row_shape, n_classes=len(self.classes))
+
+    def _seen(self, X: Any) -> Any:
+        return seen_by(self.model, self._rows(X, nan_ok=takes_nan(self.model)))
 
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:

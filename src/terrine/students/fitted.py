@@ -1,0 +1,217 @@
+"""A student that has learned, whatever its kind: it predicts, is kept in a folder, and comes back from it.
+
+The folder holds the model, `model_card.json` (what `load_student` needs), `card.json` and `model_card.md` (what its
+receiver needs, for programs and for people), further files that whoever saves it adds, and the sha256 of each.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine._files import write_atomically
+from terrine.datasets import PublicData
+from terrine.datasets.rows import RowKind
+from terrine.errors import InputError, StoreError
+from terrine.schema import Encoder, read_table
+from terrine.schema.encoder import WEIGHTS_FILE
+from terrine.students.card import SCHEMA as CARD_SCHEMA
+from terrine.students.card import Card, page
+from terrine.students.lessons import About, checked_rows, public
+
+SCHEMA = "terrine.student/1"
+MANIFEST, CARD, PAGE, SUMS = "model_card.json", "card.json", "model_card.md", "SHA256SUMS"
+_OWN = {MANIFEST, CARD, PAGE, SUMS}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fitted(ABC):
+    """A student that has learned.
+
+    Attributes:
+        about: what it was trained on and how, all public.
+        card: of a student that was loaded: what its receiver may rely on.
+        extra: of a student that was loaded: further files of its folder, by name.
+    """
+
+    about: About
+    card: Card | None = None
+    extra: Mapping[str, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def encoder(self) -> Encoder | None:
+        """What makes numbers of a table's rows, by the schema; None where the student takes arrays."""
+        return Encoder.from_files(self.extra) if WEIGHTS_FILE in self.extra else None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.about.classes
+
+    @abstractmethod
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """(n_rows,) class indices."""
+
+    @abstractmethod
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes``; 0 for a class that was never answered."""
+
+    @abstractmethod
+    def dumps(self) -> tuple[str, dict[str, bytes]]:
+        """Its kind, and the model's files, the main one first."""
+
+    @abstractmethod
+    def to_onnx(self) -> Any:
+        """An ONNX model: from rows as `predict_proba` takes them to class indices and probabilities."""
+
+    def save(self, folder: str | Path, *, card: Mapping[str, Any], extra: Mapping[str, bytes] | None = None) -> None:
+        """Write the student's folder.
+
+        Args:
+            card: the guarantee, as a dict of public values; names as in a run's guarantee.json fill `card.json`.
+            extra: further files by name, hashed with the others (default: those that the student was loaded with).
+        """
+        if not isinstance(card, Mapping):
+            public(card)  # a secret is refused as one
+            raise InputError(f"Expected the card as a dict, got {type(card).__name__}.")
+        kind, model = self.dumps()
+        more = dict(self.extra if extra is None else extra)
+        for name in more:
+            if not name or Path(name).name != name or name in _OWN or name in model:
+                raise InputError(f"{name!r} cannot be the name of a further file: it is taken, or not a plain name.")
+        date = self.card.date if self.card else datetime.datetime.now(datetime.UTC).date().isoformat()
+        shown = Card.of(self.about, card, terrine=_version(), date=date)
+        facts = {
+            "schema": SCHEMA,
+            "terrine": shown.terrine,
+            "model": {"kind": kind, "file": next(iter(model))},
+            "classes": list(self.classes),
+            "rows": {"shape": list(self.about.row_shape), "images": self.about.images, **_kind_facts(self.about)},
+            "training": {
+                "settings": dict(self.about.settings),
+                "seed": self.about.seed,
+                "n_public": self.about.n_public,
+                "n_answered": self.about.n_answered,
+                "n_learned": self.about.n_learned,
+                "noise": self.about.noise,
+            },
+            "guarantee": public(card),
+        }
+        twin = {"schema": CARD_SCHEMA, **shown.to_json()}
+        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: page(shown, self.about).encode()}
+        files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                write_atomically(folder / name, partial(_write, data=data))
+        except OSError as error:
+            raise StoreError(f"Expected to write a student to {folder}, got: {error.strerror or error}.") from error
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the model as one ONNX file that other programs run without terrine: from rows to probabilities.
+
+        The file's metadata has the class names, and the card where the student was loaded with one.
+        """
+        from terrine.students.onnx import write_onnx
+
+        write_onnx(self, Path(path))
+
+    def _rows(self, X: Any, *, nan_ok: bool = False) -> Any:
+        """Rows as the student takes them: a table's by its encoder, where it has one."""
+        about, encoder = self.about, self.encoder
+        if encoder is not None and not isinstance(X, (np.ndarray, PublicData)):
+            X = encoder.transform(read_table(X))
+        return checked_rows(X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=nan_ok)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Folder:
+    """A student's folder as it was read, every file compared with its sha256."""
+
+    kind: str
+    about: About
+    card: Card
+    model: bytes
+    files: Mapping[str, bytes]  # all but the model, the cards and the sums: parts of the model, and further ones
+
+
+def read_folder(folder: str | Path) -> Folder:
+    folder = Path(folder)
+    files = _verified(folder)
+    try:
+        facts = json.loads(files[MANIFEST])
+        if facts["schema"] != SCHEMA:
+            raise StoreError(f"Expected a student of schema {SCHEMA}, got {facts['schema']!r}.")
+        training = facts["training"]
+        about = About(
+            classes=tuple(facts["classes"]),
+            row_shape=tuple(facts["rows"]["shape"]),
+            images=facts["rows"]["images"],
+            seed=training["seed"],
+            settings=training["settings"],
+            n_public=training["n_public"],
+            n_answered=training["n_answered"],
+            n_learned=training["n_learned"],
+            noise=training["noise"],
+            kind=RowKind.from_json(facts["rows"]["kind"]) if "kind" in facts["rows"] else None,
+        )
+        if CARD in files:
+            card = Card.from_json(json.loads(files[CARD]))
+        else:  # saved before there was one
+            card = Card.of(about, facts["guarantee"], terrine=facts["terrine"], date=None)
+        main = facts["model"]["file"]
+        rest = {name: data for name, data in files.items() if name not in _OWN | {main}}
+        return Folder(kind=facts["model"]["kind"], about=about, card=card, model=files[main], files=rest)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"Expected a model card of schema {SCHEMA}, got one that cannot be read.") from None
+
+
+def _verified(folder: Path) -> dict[str, bytes]:
+    try:
+        lines = (folder / SUMS).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise StoreError(f"Expected a student's folder, got no readable {SUMS} in {folder}.") from None
+    files: dict[str, bytes] = {}
+    for line in lines:
+        digest, _, name = line.partition("  ")
+        if Path(name).name != name:
+            raise StoreError(f"Expected {SUMS} to name files beside it, got a path in line {len(files) + 1}.")
+        try:
+            files[name] = (folder / name).read_bytes()
+        except OSError:
+            raise StoreError(f"Expected {name} in {folder}, got no such file.") from None
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise StoreError(f"Expected {name} as it was saved, got a file with another sha256: damaged, or changed.")
+    return files
+
+
+def _kind_facts(about: About) -> dict[str, Any]:
+    return {} if about.kind is None else {"kind": about.kind.to_json()}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _version() -> str:
+    try:
+        return version("terrine")
+    except PackageNotFoundError:  # run from a checkout
+        return "not installed"

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from terrine.errors import DataError
 from terrine.schema import (
@@ -126,6 +130,23 @@ def test_texts_are_near_where_they_share_words() -> None:
     assert found[3].tolist() == [0, 0, 0, 0, 1]
     assert found[4].tolist() == [0, 0, 0, 0, 0]  # no public text has the word
     assert np.allclose(np.diag(near)[[0, 2]], 1)
+
+
+def test_texts_are_what_scikit_learn_makes_of_them() -> None:
+    """Cosines of hashed tf-idf rows after a truncated SVD; its directions are unique but for rotations among equals."""
+    public = [f"{text} {k % 3} {'film ' * (k % 5)}" for k, text in enumerate(TEXTS * 4)]
+    steps = [
+        HashingVectorizer(
+            n_features=2**15, ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", norm=None, alternate_sign=False
+        ),
+        TfidfTransformer(sublinear_tf=True),
+        TruncatedSVD(5, n_iter=20, random_state=1),
+        Normalizer(),
+    ]
+    expected = make_pipeline(*steps).fit(public).transform(public)
+    encoder = Encoder.fit(Schema(columns={"x": Text(dimensions=5, blanks=False)}), read_table({"x": public}))
+    found = encoder.transform(read_table({"x": public}))
+    assert np.allclose(found @ found.T, expected @ expected.T, atol=0.02)
 
 
 def test_pieces_of_words_forgive_spelling() -> None:

@@ -263,6 +263,20 @@ def test_a_row_has_the_numbers_that_it_has_alone(rows: list[tuple[str, ...]]) ->
     assert np.array_equal(ENCODER.transform(many)[: len(rows)], together)
 
 
+@pytest.mark.parametrize(
+    "cells", [np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e308]), np.array([0, 1, -(2**63), 2**63 - 1, 5, 6])]
+)
+def test_numbers_of_a_frame_are_finite_in_a_column_of_any_kind(cells: Any) -> None:
+    table = read_table(dict.fromkeys(SCHEMA.columns, cells))
+    found = ENCODER.transform(table)
+    assert np.isfinite(found).all()
+    for k in range(len(cells)):
+        assert np.array_equal(ENCODER.transform(table.take([k]))[0], found[k])
+    as_text = read_table({name: [repr(cell) for cell in cells.tolist()] for name in SCHEMA.columns})
+    numbers = [k for k, name in enumerate(ENCODER.names) if name.startswith(("age", "pay"))]
+    assert np.array_equal(ENCODER.transform(as_text)[:, numbers], found[:, numbers])
+
+
 BODY = st.one_of(
     st.binary(max_size=300),
     st.lists(st.sampled_from([b",", b"\n", b'"', b"\r", b"\0", b"\xff", b"yes", b"17", b"2020-01-05", b" "])).map(

@@ -20,6 +20,7 @@ BEHIND = {  # JSON that a page is written from, beside the results that it links
     "concepts": [RESULTS / "cost_by_gap.json", RESULTS / "accounting.json"],
     "features": [BENCHMARKS / f"{name}.json" for name in ("features_gpu", "glyph_centroids", "glyph_nets")],
     "ledger": [BENCHMARKS / "ledger.json"],
+    "schema": [BENCHMARKS / "schema.json"],
     "service": [BENCHMARKS / f"{name}.json" for name in ("service", "soak", "timing")],
     "teachers": [BENCHMARKS / f"{name}.json" for name in ("teachers", "teachers_gpu", "soak")],
 }

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from terrine.errors import DataError
 from terrine.schema import (
@@ -128,6 +132,23 @@ def test_texts_are_near_where_they_share_words() -> None:
     assert np.allclose(np.diag(near)[[0, 2]], 1)
 
 
+def test_texts_are_what_scikit_learn_makes_of_them() -> None:
+    """Cosines of hashed tf-idf rows after a truncated SVD; its directions are unique but for rotations among equals."""
+    public = [f"{text} {k % 3} {'film ' * (k % 5)}" for k, text in enumerate(TEXTS * 4)]
+    steps = [
+        HashingVectorizer(
+            n_features=2**15, ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", norm=None, alternate_sign=False
+        ),
+        TfidfTransformer(sublinear_tf=True),
+        TruncatedSVD(5, n_iter=20, random_state=1),
+        Normalizer(),
+    ]
+    expected = make_pipeline(*steps).fit(public).transform(public)
+    encoder = Encoder.fit(Schema(columns={"x": Text(dimensions=5, blanks=False)}), read_table({"x": public}))
+    found = encoder.transform(read_table({"x": public}))
+    assert np.allclose(found @ found.T, expected @ expected.T, atol=0.02)
+
+
 def test_pieces_of_words_forgive_spelling() -> None:
     names = ["Katherine", "Catherine", "Jonathan", "Johnathan", "Mehmet", "Mahmut", "Ulrike", "Ulrika"] * 3
     encoder = Encoder.fit(Schema(columns={"x": Text(dimensions=7, characters=True)}), read_table({"x": names}))
@@ -240,6 +261,20 @@ def test_a_row_has_the_numbers_that_it_has_alone(rows: list[tuple[str, ...]]) ->
         assert np.array_equal(ENCODER.transform(table([row]))[0], together[k])
     many = table([*rows, *(rows[0] for _ in range(1000))])
     assert np.array_equal(ENCODER.transform(many)[: len(rows)], together)
+
+
+@pytest.mark.parametrize(
+    "cells", [np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e308]), np.array([0, 1, -(2**63), 2**63 - 1, 5, 6])]
+)
+def test_numbers_of_a_frame_are_finite_in_a_column_of_any_kind(cells: Any) -> None:
+    table = read_table(dict.fromkeys(SCHEMA.columns, cells))
+    found = ENCODER.transform(table)
+    assert np.isfinite(found).all()
+    for k in range(len(cells)):
+        assert np.array_equal(ENCODER.transform(table.take([k]))[0], found[k])
+    as_text = read_table({name: [repr(cell) for cell in cells.tolist()] for name in SCHEMA.columns})
+    numbers = [k for k, name in enumerate(ENCODER.names) if name.startswith(("age", "pay"))]
+    assert np.array_equal(ENCODER.transform(as_text)[:, numbers], found[:, numbers])
 
 
 BODY = st.one_of(

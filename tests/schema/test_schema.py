@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import doctest
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import terrine.schema.encoder
+import terrine.schema.schema
 from terrine.errors import DataError, InputError
-from terrine.schema import Category, Date, Flag, Number, Ordered, Schema, Text, read_table
+from terrine.schema import Category, Date, Flag, Number, Ordered, Schema, Text, draft, read_table
+from terrine.schema.schema import MISSING
 
 ALL = Schema(
     columns={
@@ -158,3 +164,25 @@ def test_names_are_compared_before_a_cell_is_read(tmp_path: Any) -> None:
     file.unlink()
     with pytest.raises(DataError, match="looks like it"):
         Schema(columns={"age": Flag(), "job": Flag()}).match(read, role="private.csv")
+
+
+def test_the_page_shows_what_is_so() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schema.md").read_text()
+    toml = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    shown = Schema.from_toml(toml[0])
+    assert [type(kind) for kind in shown.columns.values()] == [Number, Category, Number, Date]
+    drafted = draft(table("a"), source="public.csv").to_toml()
+    assert toml[0].startswith(
+        drafted.partition("missing = ")[0].removesuffix("# a cell that holds one of these, in any case, is missing\n")
+    )
+    assert shown.missing == MISSING
+    schema = Schema(columns={"age": Flag(), "occupation": Flag()})
+    with pytest.raises(DataError) as caught:
+        schema.match(table("age", "ocupation", "zip"), role="private.csv")
+    assert f"\n{caught.value}\n" in page
+
+
+@pytest.mark.parametrize("module", [terrine.schema.schema, terrine.schema.encoder])
+def test_examples_in_docstrings(module: Any) -> None:
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)

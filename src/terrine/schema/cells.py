@@ -48,9 +48,9 @@ def interned(column: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
         if column.dtype.kind == "i":
             return [str(value) for value in found.tolist()], rows.astype(np.int64)
         return [number_text(value) for value in found.tolist()], rows.astype(np.int64)
-    index: dict[str, int] = {}
-    cells = column.tolist()
-    rows = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), dtype=np.int64, count=len(cells))
+    cells: list[str] = column.tolist()
+    index = dict(zip(different := dict.fromkeys(cells), range(len(different)), strict=True))
+    rows = np.fromiter(map(index.__getitem__, cells), dtype=np.int64, count=len(cells))
     return [cell.strip() for cell in index], rows
 
 

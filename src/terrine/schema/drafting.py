@@ -103,11 +103,10 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     if not name:
         raise _Ignored("no name in the header: a row number, most likely")
     cells, rows = interned(column)
-    there = np.array([not is_missing(cell, missing) for cell in cells], dtype=bool)
-    counts = np.bincount(rows, minlength=len(cells)) * there
     merged: dict[str, int] = {}  # cells that differ in blanks around them are one
-    for k in np.flatnonzero(counts):
-        merged[cells[k]] = merged.get(cells[k], 0) + int(counts[k])
+    for cell, count in zip(cells, np.bincount(rows, minlength=len(cells)).tolist(), strict=True):
+        if not is_missing(cell, missing):
+            merged[cell] = merged.get(cell, 0) + count
     found = dict(sorted(merged.items()))
     n_there, n_rows = sum(found.values()), len(rows)
     blanks = n_there < n_rows

@@ -217,14 +217,15 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
 
 def _difference(absent: list[str], extra: list[str]) -> str:
     """What a table's columns lack and have too many of, and what to do, in one line."""
-    parts, left = [], list(extra)
+    parts, others, left = [], [], list(extra)
     for name in absent:
         close = _close(name, left)
-        if close is not None:
-            left.remove(close)
-            parts.append(f"there is no column {_quoted(name)}, but {_quoted(close)} looks like it")
-    named = {name for name in absent if any(_quoted(name) in part for part in parts)}
-    if others := [name for name in absent if name not in named]:
+        if close is None:
+            others.append(name)
+            continue
+        left.remove(close)
+        parts.append(f"there is no column {_quoted(name)}, but {_quoted(close)} looks like it")
+    if others:
         parts.append(f"missing: {_listed(others)}")
     if left:
         parts.append(f"not in the schema: {_listed(left)}")

@@ -171,5 +171,7 @@ def test_a_run_reads_its_student_s_result_back():
     assert result.interval == (0.9286523998213858, 0.9999999999999998)
     with pytest.raises(InputError, match="StudentResult, interval"):
         StudentResult.from_json({**facts, "interval": [0.5]})
+    with pytest.raises(InputError, match="StudentResult: a value that JSON has no form for"):
+        StudentResult.from_json({**facts, "accuracy": float("nan")})
     with pytest.raises(InputError, match="StudentResult, kind"):
         StudentResult.from_json({name: value for name, value in facts.items() if name != "kind"})

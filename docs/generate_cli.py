@@ -20,6 +20,7 @@ COMMANDS = (
     ("report",),
     ("analyze",),
     ("plan",),
+    ("rehearse",),
     ("ledger", "show"),
     ("ledger", "verify"),
     ("ledger", "upgrade"),

@@ -21,6 +21,7 @@ COMMANDS = (
     ("export",),
     ("analyze",),
     ("plan",),
+    ("rehearse",),
     ("ledger", "show"),
     ("ledger", "verify"),
     ("ledger", "upgrade"),

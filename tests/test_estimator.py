@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from terrine.budgets import CountBudget
-from terrine.errors import BudgetError, InputError, LedgerError, SpendingWarning
+from terrine.errors import AdviceWarning, BudgetError, InputError, LedgerError, SpendingWarning
 from terrine.estimator import PATEClassifier
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
@@ -179,6 +179,47 @@ def test_bad_settings_are_one_line(changes, words):
         classifier(**changes).fit(X, Y, X_public=PUBLIC)
     assert len(str(caught.value).splitlines()) == 1
     assert "cedar" not in str(caught.value)
+
+
+def test_warnings_of_a_plan_come_before_anything_is_spent(tmp_path):
+    weak = classifier(ledger=tmp_path / "budget.sqlite", mechanism=GNMax(sigma=2.0), n_queries=14)
+    with pytest.warns(AdviceWarning) as caught:
+        weak.fit(X, Y, X_public=PUBLIC)
+    said = [str(one.message) for one in caught]
+    assert any("weak guarantee" in words for words in said)
+    assert any("14 answers for 3 classes, fewer than 5 a class" in words for words in said)
+
+
+def test_advice_uses_a_planned_number_where_the_true_one_is_private():
+    """600 rows of 200 people: 20 teachers have 10 each, which nobody may be told."""
+    unit = np.arange(600) // 3
+
+    def said(people, **changes) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            classifier(method="hashed", min_units=0, **changes).fit(X, Y, X_public=PUBLIC, unit=people)
+        return [str(one.message) for one in caught if "teacher" in str(one.message) and "units" in str(one.message)]
+
+    assert said(unit) == said(unit // 20) == []
+    assert said(unit, planned_units=100) == said(unit // 20, planned_units=100)
+    assert "about 5.0 units: 100 units (planned) for 20 teachers" in said(unit, planned_units=100)[0]
+    with pytest.raises(InputError, match=r"more teachers than units: 19 units \(planned\)"):
+        said(unit, planned_units=19)
+    with pytest.raises(InputError, match=r"δ = 0\.001 is too large"):
+        said(unit, delta=1e-3)
+    assert said(unit, delta=1e-3, accept_large_delta=True) == []
+
+
+def test_a_student_that_cannot_learn_is_refused_before_anything_is_spent(tmp_path):
+    broken = classifier(ledger=tmp_path / "budget.sqlite", student=LogisticRegression(C=-1.0))
+    with pytest.raises(InputError, match=r"The student cannot be used\..*Nothing was taught or spent"):
+        broken.fit(X, Y, X_public=PUBLIC)
+    assert not (tmp_path / "budget.sqlite").exists()
+
+
+def test_a_class_that_is_never_predicted_is_named():
+    with pytest.warns(AdviceWarning, match="never predicts"):
+        classifier(student=LogisticRegression(C=1e-9)).fit(X, Y, X_public=PUBLIC)
 
 
 def test_bad_rows():

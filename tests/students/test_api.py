@@ -88,7 +88,7 @@ def test_answers_of_a_mechanism_and_of_the_first_rows_only():
 def test_a_class_without_an_answer_is_a_warning_by_name():
     answers = np.where(ANSWERS == 2, -1, ANSWERS)
     assert issubclass(MissingClassWarning, TerrineWarning)
-    with pytest.warns(MissingClassWarning, match="got none of 1: 'south west'"):
+    with pytest.warns(MissingClassWarning, match="No answer names 1 of the 4 classes: 'south west'"):
         student = fit_student(LINEAR, X, answers, classes=QUARTERS, seed=0)
     assert (student.predict_proba(X)[:, 2] == 0).all()
     with pytest.warns(MissingClassWarning):

@@ -194,6 +194,11 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         print_json(run.guarantee().to_json())
         return
     print_label(run)
+    _, answers = run.released()
+    if missing := [name for k, name in enumerate(run.task.classes) if not (answers.labels == k).any()]:
+        from terrine.students.lessons import listed
+
+        print(f"No answer names {len(missing)} of the {len(run.task.classes)} classes: {listed(missing)}.")
     print(f"Next: terrine learn {run.folder}")
 
 

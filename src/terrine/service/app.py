@@ -215,7 +215,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.get("/v1/budget", responses=keyed, summary="What is spent and what is left")
     async def budget(key: Caller) -> schemas.Budget:
-        return schemas.Budget(**await service.budget())
+        return await service.budget()
 
     @app.get("/v1/ledger/consistency", responses=keyed | may(422), summary="That the ledger goes on from a kept head")
     async def consistency(

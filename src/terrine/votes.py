@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -14,10 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import write_atomically
-from terrine._validate import JsonObject
 from terrine.errors import InputError, MissingDependencyError, SecretError, VotesError
 from terrine.relations import Relation
-from terrine.sensitive import Sensitive
 
 SCHEMA = "terrine.votes/1"
 BALLOTS_SCHEMA = "terrine.ballots/2"
@@ -134,48 +131,6 @@ class Votes:
         arrays: dict[str, Any] = {"counts": self._counts, "n_teachers": self.n_teachers, "schema": SCHEMA}
         arrays |= {"voters": self.voters} if self.voters else {}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Consensus:
-    """How well teachers agree: secret, for it depends on votes.
-
-    Attributes:
-        queries: how many have a top class that a share of the teachers between two ``edges`` chose.
-        plurality_accuracy, mean_teacher_accuracy: where the true labels are known.
-    """
-
-    n_teachers: int
-    mean_top_vote: float
-    edges: tuple[float, ...]
-    queries: tuple[int, ...]
-    plurality_accuracy: float | None = None
-    mean_teacher_accuracy: float | None = None
-
-    def to_json(self) -> JsonObject:
-        found = {name: value for name, value in asdict(self).items() if value is not None}
-        return found | {"histogram": {"edges": list(found.pop("edges")), "queries": list(found.pop("queries"))}}
-
-
-def consensus(votes: Votes, *, truth: NDArray[np.int64] | None = None) -> Sensitive[Consensus]:
-    """How well the teachers agree and, where (n_queries,) true classes are known, how right they are. Secret."""
-    counts = votes.counts
-    top = counts.max(axis=1)
-    queries, edges = np.histogram(top / votes.n_teachers, bins=20, range=(0, 1))
-    plurality = one = None
-    if truth is not None:
-        plurality = float((counts.argmax(axis=1) == truth).mean())
-        one = float(counts[np.arange(len(truth)), truth].mean() / votes.n_teachers)
-    return Sensitive(
-        Consensus(
-            n_teachers=votes.n_teachers,
-            mean_top_vote=float(top.mean()),
-            edges=tuple(edges.tolist()),
-            queries=tuple(queries.tolist()),
-            plurality_accuracy=plurality,
-            mean_teacher_accuracy=one,
-        )
-    )
 
 
 class Ballots:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from terrine._files import write_atomically
+from terrine.accounting.consensus import Consensus
 from terrine.errors import InputError, MissingDependencyError
 from terrine.release.analysis import Analysis
-from terrine.votes import Consensus
 
 FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = {"gaussian": "#9aa5b1", "argmax": "#1f5fa8", "secret": "#c0392b"}

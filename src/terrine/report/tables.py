@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from terrine.accounting.consensus import Consensus
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.budgets import Spending
@@ -19,7 +20,6 @@ from terrine.mechanisms import ConfidentGNMax
 from terrine.published import PublishedGuarantee
 from terrine.release.analysis import Analysis
 from terrine.release.plan_tested import TestedPlan
-from terrine.votes import Consensus
 
 
 def print_analysis(result: Analysis) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
+from terrine.accounting.consensus import Consensus, consensus
 from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, LedgerError, StoreError
@@ -44,7 +45,7 @@ from terrine.teachers import TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
 from terrine.teachers.preflight import Preflight, sample
 from terrine.teachers.workers import Teacher
-from terrine.votes import Ballots, Consensus, Votes, consensus
+from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
     from terrine.features import Features

@@ -27,7 +27,7 @@ from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
 from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
-from terrine.service.labels import Labels
+from terrine.service.labels import Labels, Threads
 from terrine.service.limits import Limits, Refused
 from terrine.service.middleware import Metrics, Watch, hold_metrics_folder
 from terrine.service.pacing import PacedVoters
@@ -126,8 +126,7 @@ class _Service:
             rows=rows,
             limits=limits,
             metrics=self.metrics,
-            pool=self._bodies,
-            reads=self._reads,
+            threads=Threads(bodies=self._bodies, reads=self._reads),
         )
         self.budget = Latest(self.numbers.budget, self._reads)
         self.history = Latest(self.numbers.history, self._reads)

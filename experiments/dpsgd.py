@@ -456,7 +456,7 @@ def measured(learned: Path) -> dict[str, Any]:
                 "n_test": len(data.test_y),
                 "seeds": list(task.seeds),
                 "tuning_seeds": list(task.tuning_seeds),
-                "relation": shares.relation,
+                "relation": shares.relation.sentence,
                 "rows": measure(task, data, learned),
             }
         )

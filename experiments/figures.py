@@ -38,7 +38,7 @@ from votesets import (
 
 from terrine import ConfidentGNMax, GNMax, LNMax, worst_case_cost
 from terrine.accounting.argmax import rdp_argmax
-from terrine.accounting.costs import cost, expected_cost, running_cost
+from terrine.accounting.costs import CostSettings, cost, expected_cost, running_cost
 from terrine.accounting.curves import epsilons_at
 from terrine.accounting.exact import rdp_gnmax_exact
 from terrine.accounting.theorems import log_q_gaussian, rdp_gnmax
@@ -75,7 +75,7 @@ def progress(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> list[dict[
         delta = votes.delta
 
         def curve(mechanism: Any, stops: Any, part: VoteSet = part, delta: float = delta, **how: Any) -> list[float]:
-            costs = running_cost(mechanism, part.votes, stops=list(stops), **how)
+            costs = running_cost(mechanism, part.votes, CostSettings(**how), stops=list(stops))
             return [epsilon(rdp, delta=delta) for rdp in costs]
 
         worst = [
@@ -198,7 +198,8 @@ def selection(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> dict[str,
         rows = []
         never = ConfidentGNMax(threshold=100 * m, sigma_check=mechanism.sigma_check, sigma_vote=mechanism.sigma_vote)
         if how == "paper":
-            both = running_cost(mechanism, votes.votes, stops=stops, orders=WIDE, accountant="paper", expected=True)
+            counted = CostSettings(orders=WIDE, accountant="paper", expected=True)
+            both = running_cost(mechanism, votes.votes, counted, stops=stops)
             vote_only = GNMax(sigma=mechanism.sigma_vote)
             each = rdp_gnmax(
                 log_q_gaussian(votes.votes.counts, sigma=vote_only.sigma), sigma=vote_only.sigma, orders=WIDE
@@ -226,7 +227,7 @@ def selection(glyph: dict[int, VoteSet], mnist: dict[int, VoteSet]) -> dict[str,
         panels.append({"title": title, "rows": rows})
     plain = favourable(votes.first(QUERIES))
     stops = np.linspace(0, len(votes.votes), 25).round().astype(int)[1:]
-    costs = running_cost(plain, votes.votes, stops=list(stops), orders=WIDE)
+    costs = running_cost(plain, votes.votes, CostSettings(orders=WIDE), stops=list(stops))
     line = {"scale": plain.scale, "answers": stops, "epsilon": [epsilon(rdp, delta=delta) for rdp in costs]}
     return {"votes": votes.about(), "panels": panels, "lnmax": line}
 

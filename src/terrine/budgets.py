@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine import _validate
+from terrine._validate import JsonObject
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
 from terrine.errors import InputError
@@ -43,7 +44,7 @@ def canonical(value: Mapping[str, Any]) -> str:
     return _CANONICAL.encode(value)
 
 
-def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
+def mechanism_to_json(mechanism: Mechanism) -> JsonObject:
     """As in {"kind": "gnmax", "sigma": 40.0}."""
     for kind, known in _KINDS.items():
         if type(mechanism) is known:  # a subclass may answer otherwise than it is charged
@@ -167,7 +168,7 @@ class CountBudget:
     def in_words(self, spending: Spending, *, left: bool = False) -> str:
         return f"{spending.queries} queries and {'' if left else 'up to '}{spending.answers} answers"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "schema": SCHEMA,
             "kind": "count",
@@ -254,7 +255,7 @@ class FilterBudget:
         cost = f"a Rényi cost of {shown} at order {self.order:g}"
         return cost if left else f"{spending.queries} queries at {cost}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "schema": SCHEMA,
             "kind": "filter",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terrine.accounting import costs, theorems
-from terrine.accounting.costs import cost, expected_answered, expected_cost, running_cost, worst_case_cost
+from terrine.accounting.costs import CostSettings, cost, expected_answered, expected_cost, running_cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, RdpCurve
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
@@ -118,7 +118,8 @@ def test_cost_adds_over_a_split_of_the_batch(name: str, charge: str) -> None:
 @pytest.mark.parametrize("accountant", ["exact", "sanitizable", "paper"])
 def test_a_running_cost_is_the_cost_of_the_first_queries(name: str, accountant: str) -> None:
     stops = [1, 23, 23, 60]
-    running = running_cost(MECHANISMS[name], VOTES, stops=stops, orders=FEW, accountant=accountant, **student(name))
+    how = CostSettings(orders=FEW, accountant=accountant)
+    running = running_cost(MECHANISMS[name], VOTES, how, stops=stops, **student(name))
     assert len(running) == len(stops)
     for stop, secret in zip(stops, running, strict=True):
         first = slice(0, stop)
@@ -129,7 +130,7 @@ def test_a_running_cost_is_the_cost_of_the_first_queries(name: str, accountant: 
 @pytest.mark.parametrize("stops", [[], [0, 5], [40, 10], [61]])
 def test_stops_ascend_within_the_votes(stops: list[int]) -> None:
     with pytest.raises(InputError, match="Expected ascending stops from 1 to 60"):
-        running_cost(MECHANISMS["gnmax"], VOTES, stops=stops, orders=FEW)
+        running_cost(MECHANISMS["gnmax"], VOTES, CostSettings(orders=FEW), stops=stops)
 
 
 @every_mechanism

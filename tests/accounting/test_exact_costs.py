@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from terrine.accounting.argmax import rdp_argmax
-from terrine.accounting.costs import cost, running_cost
+from terrine.accounting.costs import CostSettings, cost, running_cost
 from terrine.accounting.curves import guarantee
 from terrine.accounting.exact import rdp_check_exact, rdp_confident_exact, rdp_gnmax_exact
 from terrine.datasets.synthetic import synthetic_votes
@@ -35,7 +35,7 @@ def test_cost_is_the_sum_over_queries() -> None:
         assert curve.epsilons == pytest.approx(costs.sum(axis=0), rel=1e-9)
         assert "exact" in curve.basis
         stops = [1, 17, 30]
-        running = running_cost(mechanism, votes, stops=stops, orders=ORDERS, **student)
+        running = running_cost(mechanism, votes, CostSettings(orders=ORDERS), stops=stops, **student)
         for stop, secret in zip(stops, running, strict=True):
             assert secret.reveal().epsilons == pytest.approx(costs[:stop].sum(axis=0), rel=1e-9)
 

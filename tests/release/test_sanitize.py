@@ -16,7 +16,7 @@ from terrine.accounting.exact import log_probabilities
 from terrine.accounting.theorems import rdp_gnss
 from terrine.errors import InputError
 from terrine.release.gap_bound import smooth_majorant
-from terrine.release.sanitize import FLOOR, GRID, SCALE_FLOOR, SLACK, Sanitizer, delta_shares
+from terrine.release.sanitize import FLOOR, GRID, SCALE_FLOOR, SLACK, Chosen, Sanitizer, delta_shares
 from terrine.release.smooth import smooth_sensitivity
 
 DRAWS = 2000
@@ -290,7 +290,8 @@ def test_rules_of_thumb() -> None:
     assert papers.beta == pytest.approx(1 / (3 * order))
     assert papers.sigma == pytest.approx(3 * math.sqrt((order + 1) / 0.8))
     assert papers.order / (2 * papers.sigma_scale**2) == pytest.approx(0.8 / 16)
-    given = Sanitizer.by_rule(epsilon=0.8, delta=1e-5, delta_release=1e-7, order=9.0, beta=0.03, sigma=5.0)
+    chosen = Chosen(order=9.0, beta=0.03, sigma=5.0)
+    given = Sanitizer.by_rule(epsilon=0.8, delta=1e-5, delta_release=1e-7, chosen=chosen)
     assert (given.order, given.beta, given.sigma, given.delta) == (9.0, 0.03, 5.0, 1e-7)
     assert delta_shares(1e-5, None) == pytest.approx((9e-6, 1e-6))
     assert delta_shares(1e-5, 4e-6) == pytest.approx((6e-6, 4e-6))
@@ -335,12 +336,13 @@ def test_bad_parameters_are_one_clear_line(arguments: dict, message: str) -> Non
         ({"sigma": -1.0}, "Expected sigma_release > 0"),
         ({"order": -5.0}, "Expected every order > 1"),
         ({"order": "many"}, "Expected order to be a number"),
-        ({"order": 0.0, "method": "gnss"}, "Expected every order > 1"),
+        ({"order": 0.0}, "Expected every order > 1"),
     ],
 )
-def test_bad_parameters_beside_rules_of_thumb_are_one_clear_line(arguments: dict, message: str) -> None:
+@pytest.mark.parametrize("method", ["majorant", "gnss"])
+def test_bad_parameters_beside_rules_of_thumb_are_one_clear_line(arguments: dict, message: str, method: str) -> None:
     with pytest.raises(InputError, match=message):
-        Sanitizer.by_rule(epsilon=1.0, delta=1e-5, **arguments)
+        Sanitizer.by_rule(epsilon=1.0, delta=1e-5, method=method, chosen=Chosen(**arguments))
 
 
 def test_a_number_too_large_for_a_float_is_infinite() -> None:

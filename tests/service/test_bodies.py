@@ -96,7 +96,7 @@ def test_what_is_good_is_read_within_the_bound_too():
         (around(b"[" + b",".join([b"[" + b",".join([b"0"] * 1000) + b"]"] * 500) + b"]"), WIDE, 500),
     ):
         took, found = peak(lambda body=body, format=format: read_json(body, format, at_most=10**9, n_classes=4))
-        assert found.rows.shape == (n_rows, *format.shape)
+        assert found.X.shape == (n_rows, *format.shape)
         assert took <= bound(body)
 
 
@@ -107,7 +107,7 @@ def test_npy_takes_memory_in_proportion(dtype, order):
     for target in ("float64", "float32", "int64", "bool"):
         format = RowFormat(shape=(2,), dtype=target)
         took, found = peak(lambda format=format: read_npy(body, format, at_most=10**9, request_id="a"))
-        assert found.rows.dtype == target
+        assert found.X.dtype == target
         assert took <= bound(body)
 
 
@@ -148,7 +148,7 @@ def test_short_and_long_bodies_are_read_alike(name, dtype):
         body = body.replace(b", ", b", " + b" " * space, 1) if name != "flat" else body[:-1] + b" " * space + b"}"
         try:
             found = read_json(body, format, at_most=100, n_classes=3)
-            results.append((found.request_id, found.rows.tolist(), found.rows.dtype))
+            results.append((found.request_id, found.X.tolist(), found.X.dtype))
         except InputError as error:
             results.append(type(error))
     assert len(body) > bodies.SMALL
@@ -191,7 +191,7 @@ def test_blocks_join_without_a_seam():
     X, proba = rng.normal(size=(5000, 7)), rng.uniform(size=(5000, 3))
     sent = json.dumps({"student_proba": proba.tolist(), "rows": X.tolist(), "request_id": "a"}).encode()
     found = read_json(sent, RowFormat(shape=(7,), dtype="float64"), at_most=5000, n_classes=3)
-    np.testing.assert_array_equal(found.rows, X)
+    np.testing.assert_array_equal(found.X, X)
     np.testing.assert_array_equal(found.student_proba, proba)
     images = read_json(
         json.dumps({"rows": X[:, :6].reshape(-1, 2, 3).tolist(), "request_id": "a", "student_proba": None}).encode(),
@@ -199,7 +199,7 @@ def test_blocks_join_without_a_seam():
         at_most=5000,
         n_classes=3,
     )
-    np.testing.assert_array_equal(images.rows, X[:, :6].reshape(-1, 2, 3))
+    np.testing.assert_array_equal(images.X, X[:, :6].reshape(-1, 2, 3))
     with pytest.raises(InputError, match="1 to 4999 rows"):
         read_json(sent, RowFormat(shape=(7,), dtype="float64"), at_most=4999, n_classes=3)
 

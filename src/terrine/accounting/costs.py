@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Literal
@@ -40,6 +41,15 @@ Progress = Callable[[float], object]
 ByOrder = Callable[..., Iterable[Array]]
 
 _CELLS = 1_000_000  # queries x classes held at once
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CostSettings:
+    """How data-dependent costs are counted, as for `cost`; ``expected`` gives those of `expected_cost`."""
+
+    orders: ArrayLike = field(default_factory=lambda: ORDERS)
+    accountant: Accountant = "exact"
+    expected: bool = False
 
 
 def worst_case_cost(
@@ -127,15 +137,8 @@ def cost(
         student_proba: (n_queries, n_classes), for InteractiveGNMax only.
         progress: called now and then with the share of the work that is done.
     """
-    (total,) = running_cost(
-        mechanism,
-        votes,
-        stops=[len(votes)],
-        orders=orders,
-        accountant=accountant,
-        student_proba=student_proba,
-        progress=progress,
-    )
+    how = CostSettings(orders=orders, accountant=accountant)
+    (total,) = running_cost(mechanism, votes, how, stops=[len(votes)], student_proba=student_proba, progress=progress)
     return total
 
 
@@ -152,43 +155,35 @@ def expected_cost(
     For reproduction and planning. An expectation is not a Rényi bound (docs/math.md, Erratum 2): never a guarantee.
     """
     _validate.choice("accountant", accountant, ("sanitizable", "paper"))
-    (total,) = running_cost(
-        mechanism,
-        votes,
-        stops=[len(votes)],
-        orders=orders,
-        accountant=accountant,
-        student_proba=student_proba,
-        expected=True,
-    )
+    how = CostSettings(orders=orders, accountant=accountant, expected=True)
+    (total,) = running_cost(mechanism, votes, how, stops=[len(votes)], student_proba=student_proba)
     return total
 
 
 def running_cost(
     mechanism: Mechanism,
     votes: Votes,
+    how: CostSettings,
     *,
     stops: Sequence[int],
-    orders: ArrayLike = ORDERS,
-    accountant: Accountant = "exact",
     student_proba: ArrayLike | None = None,
-    expected: bool = False,
     progress: Progress | None = None,
 ) -> list[Sensitive[RdpCurve]]:
     """`cost` (or `expected_cost`) of the first ``stops[0]``, ``stops[1]``, ... queries, in one pass. Secret."""
+    accountant, expected = how.accountant, how.expected
     _validate.choice("accountant", accountant, ("exact", "sanitizable", "paper"))
     proba = _checked(mechanism, votes, student_proba)
     if not len(stops) or stops[0] < 1 or (np.diff(stops) < 0).any() or stops[-1] > len(votes):
         raise InputError(f"Expected ascending stops from 1 to {len(votes)}, got others.")
     segment = np.searchsorted(np.asarray(stops), np.arange(len(votes)), side="right")  # of each query
-    orders = _validate.orders(orders)
+    orders = _validate.orders(how.orders)
     if accountant == "exact" and isinstance(mechanism, GNMax | ConfidentGNMax):
         sums, fallbacks = _exact_sums(mechanism, votes, orders, segment, len(stops), proba, progress)
         basis = "exact divergence on these votes (both directions)"
         if fallbacks:
             basis += f"; the worst case for {fallbacks} queries whose ratios are beyond floating point"
     else:
-        sums = _bound_sums(mechanism, votes, orders, segment, len(stops), proba, accountant, expected)
+        sums = _bound_sums(mechanism, votes, how, segment, len(stops), proba)
         if isinstance(mechanism, LNMax):
             basis = "the 2017 data-dependent bound on these votes (one direction)"
         elif expected and isinstance(mechanism, ConfidentGNMax):
@@ -250,14 +245,13 @@ def _exact_sums(
 def _bound_sums(
     mechanism: Mechanism,
     votes: Votes,
-    orders: Array,
+    how: CostSettings,
     segment: NDArray[np.int64],
     n_segments: int,
     proba: Array | None,
-    accountant: Accountant,
-    expected: bool,
 ) -> Array:
     """(segments, orders) of the bounds that are functions of q."""
+    orders, accountant = _validate.orders(how.orders), how.accountant
 
     def total(by_order: ByOrder, logs: Array, weights: Array | None = None) -> Array:
         """Σ weight·rdp(log): equal queries are one query with a weight."""
@@ -291,7 +285,7 @@ def _bound_sums(
             check: ByOrder = gnmax(sigma_check * math.sqrt(2))
             if accountant == "sanitizable":
                 check = partial(theorems.sanitizable_by_order, rdp=partial(rdp_check, sigma=sigma_check))
-            answered = np.exp(log_p) if expected else None
+            answered = np.exp(log_p) if how.expected else None
             return total(check, theorems.log_q_threshold(log_p)) + total(gnmax(sigma_vote), log_q, answered)
     raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
 

@@ -141,19 +141,24 @@ def vote(
     with progress_bar("voting", quiet=as_json) as progress:
         votes = run.vote(progress=progress)
     facts = {"run": str(run.folder), "teachers": votes.n_teachers, "queries": len(votes), "classes": votes.n_classes}
-    if reveal:
-        from terrine.report.plots import consensus_histogram
-
-        secret = run.consensus().reveal()  # asked for, and marked as what it is
-        facts |= {**secret_of(run), "secret": "secret: depends on private votes", **secret}
+    found = run.consensus().reveal() if reveal else None  # asked for, and marked as what it is
+    if found is not None:
+        facts |= {**secret_of(run), "secret": "secret: depends on private votes", **found.to_json()}
         if plot is not None:
-            consensus_histogram(secret["histogram"], plot)
+            from terrine.report.plots import consensus_histogram
+
+            consensus_histogram(found, plot)
     if as_json:
         print_json(facts)
         return
-    from terrine.report.tables import print_votes
+    print(f"{votes.n_teachers:,} teachers voted on {len(votes):,} questions in {votes.n_classes} classes.")
+    print(f"The votes are secret, in {run.folder}/votes.npz.")
+    if found is None:
+        print(f"Next: terrine label {run.folder}")
+        return
+    from terrine.report.tables import print_consensus
 
-    print_votes(facts)
+    print_consensus(found)
     print_secret(facts, votes.n_teachers)
 
 

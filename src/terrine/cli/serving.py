@@ -235,9 +235,17 @@ def list_command(folder: Folder, ledger: Where = None, as_json: Json = False) ->
     if as_json:
         print_json({"keys": [_shown(key) for key in found]})
         return
-    from terrine.report.tables import print_keys
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
-    print_keys([_shown(key) for key in found])
+    table = Table()
+    for name in ("name", "id", "role", "quota", "created", "revoked"):
+        table.add_column(name, justify="right" if name == "quota" else "left")
+    for key in found:
+        quota = "no limit" if key.quota is None else f"{key.quota:,}"
+        table.add_row(escape(key.name), key.id, key.role, quota, str(key.created)[:19], str(key.revoked or "")[:19])
+    Console().print(table)
 
 
 def _shown(key: Key) -> dict[str, Any]:

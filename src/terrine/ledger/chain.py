@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from terrine.budgets import Spending
 from terrine.errors import RequestError
 from terrine.ledger.derived import Derived
-from terrine.ledger.entries import KEY, REVOKE, Ask, Entry, Kept, answers_digest, row_digest
+from terrine.ledger.entries import KEY, REVOKE, Ask, Entry, Kept, Part, answers_digest, row_digest
 
 if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
@@ -40,40 +40,17 @@ class Page:
     def spent_by(self, account: str) -> Spending:
         return self._accounts.get(account, Spending())
 
-    def add(
-        self,
-        *,
-        kind: str,
-        request_id: str,
-        part: int,
-        account: str,
-        mechanism: str,
-        price: Spending,
-        change: Spending,
-        secure: bool,
-        asked: str = "",
-        kept: Mapping[str, Kept] | None = None,
-    ) -> None:
-        """``price`` is what its part costs from here on; the totals move by ``change``; ``kept`` is settled by it."""
+    def add(self, part: Part, *, change: Spending, kept: Mapping[str, Kept] | None = None) -> None:
+        """An entry on a part, with what it costs from here on; the totals move by ``change``; it settles ``kept``."""
         self._seq += 1
         self.total = self.total + change
-        self._accounts[account] = self.spent_by(account) + change
+        self._accounts[part.account] = self.spent_by(part.account) + change
         entry = Entry(
+            **part._replace(time=self._time)._asdict(),
             seq=self._seq,
-            time=self._time,
-            kind=kind,
-            request_id=request_id,
-            part=part,
-            account=account,
-            mechanism=mechanism,
-            n_queries=price.queries,
-            n_answers=price.answers,
-            charge=price.charge,
-            secure=secure,
-            asked=asked,
             answers_digest="" if kept is None else answers_digest(kept.items()),
             total=self.total,
-            account_total=self._accounts[account],
+            account_total=self._accounts[part.account],
         )
         entry.seal(self._digest)
         self._digest = entry.digest
@@ -89,18 +66,8 @@ class Page:
         self._add_free(REVOKE, row)
 
     def _add_free(self, kind: str, row: Mapping[str, Any]) -> None:
-        nothing = Spending()
-        self.add(
-            kind=kind,
-            request_id=row["id"],
-            part=0,
-            account=row["id"],
-            mechanism="",
-            price=nothing,
-            change=nothing,
-            secure=True,
-            asked=row_digest(row),
-        )
+        part = Part(row["id"], 0, kind, account=row["id"], mechanism="", secure=True, asked=row_digest(row))
+        self.add(part, change=Spending())
 
     def write(self) -> None:
         """Entries, answers, and what follows from them."""

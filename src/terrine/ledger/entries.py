@@ -158,14 +158,17 @@ class Part(NamedTuple):
     request_id: str
     part: int
     kind: str
-    time: str
-    account: str
-    mechanism: str
-    n_queries: int
-    n_answers: int
-    charge: int
-    secure: bool
-    asked: str
+    time: str = ""
+    account: str = ""
+    mechanism: str = ""
+    n_queries: int = 0
+    n_answers: int = 0
+    charge: int = 0
+    secure: bool = True
+    asked: str = ""
+
+    def costing(self, price: Spending) -> Part:
+        return self._replace(n_queries=price.queries, n_answers=price.answers, charge=price.charge)
 
     @property
     def spending(self) -> Spending:

@@ -187,19 +187,10 @@ class Ledger:
                 return QuotaError(f"{wanted} queries", f"{left} of {ask.quota} queries")
             granted = min(granted, left)
         price = budget.price(mechanism, n_queries=granted, n_answers=granted)
-        part = requests.next_part(ask)
-        page.add(
-            kind=RESERVE,
-            request_id=ask.request_id,
-            part=part,
-            account=ask.account,
-            mechanism=text,
-            price=price,
-            change=price,
-            secure=secure,
-            asked=ask.digest,
-        )
-        return Reservation(request_id=ask.request_id, part=part, n_queries=granted)
+        number = requests.next_part(ask)
+        part = Part(ask.request_id, number, RESERVE, account=ask.account, mechanism=text, secure=secure)
+        page.add(part._replace(asked=ask.digest).costing(price), change=price)
+        return Reservation(request_id=ask.request_id, part=number, n_queries=granted)
 
     def settle(self, request_id: str, *, n_answered: int, part: int = 1) -> None:
         """Lower a reservation to its checks and the answers that left: where the outcome was ⊥ no vote was released.
@@ -233,17 +224,8 @@ class Ledger:
         price = self._budget.price(mechanism, n_queries=reserved.n_queries, n_answers=n_answered)
         if price.charge > reserved.charge:
             price = replace(price, charge=reserved.charge)
-        page.add(
-            kind=SETTLE,
-            request_id=reserved.request_id,
-            part=reserved.part,
-            account=reserved.account,
-            mechanism=reserved.mechanism,
-            price=price,
-            change=price - reserved.spending,
-            secure=reserved.secure,
-            kept=kept,
-        )
+        settled = reserved._replace(kind=SETTLE, asked="").costing(price)
+        page.add(settled, change=price - reserved.spending, kept=kept)
 
     def keep(self, reservation: Reservation, answers: Mapping[str, Kept]) -> dict[str, Kept]:
         """Settle a reservation and keep its answers, in one transaction; what is returned may leave.

@@ -14,7 +14,15 @@ from pydantic import PlainValidator
 
 from terrine import _validate
 from terrine._validate import JsonObject
-from terrine.accounting.costs import Accountant, Bound, Progress, expected_answered, running_cost, worst_case_cost
+from terrine.accounting.costs import (
+    Accountant,
+    Bound,
+    CostSettings,
+    Progress,
+    expected_answered,
+    running_cost,
+    worst_case_cost,
+)
 from terrine.accounting.curves import ORDERS, Conversion, Guarantee, guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
@@ -161,16 +169,8 @@ def analyze_votes(
     stops = np.unique(np.linspace(1, n, min(n, n_points)).astype(np.int64)).tolist() if n_points else [n]
     secret, revealed = None, None
     if reveal:
-        costs = running_cost(
-            mechanism,
-            votes,
-            stops=stops,
-            orders=orders,
-            accountant=settings.accountant,
-            student_proba=student_proba,
-            expected=settings.accountant != "exact",
-            progress=progress,
-        )
+        how = CostSettings(orders=orders, accountant=settings.accountant, expected=settings.accountant != "exact")
+        costs = running_cost(mechanism, votes, how, stops=stops, student_proba=student_proba, progress=progress)
         # Sensitive until it is converted, so that a warning about these votes stays in the notes.
         found = guarantee(costs[-1], delta=delta, conversion=conversion).reveal()
         revealed = tuple(one.reveal().epsilon(delta=delta, conversion=conversion) for one in costs)

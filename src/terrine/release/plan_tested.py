@@ -61,6 +61,15 @@ class TestedPlan:
         return self.target < self.worst_case
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """What a plan must meet, as `plan_tested` takes it."""
+
+    pass_chance: float
+    min_accuracy: float
+    max_queries: int | None
+
+
 def plan_tested(
     proposal: Plan,
     *,
@@ -76,6 +85,7 @@ def plan_tested(
     possible with the queries there are.
     """
     pass_chance = _validate.between("pass_chance", pass_chance, 0.0, 1.0)
+    wanted = _Wanted(pass_chance=pass_chance, min_accuracy=min_accuracy, max_queries=max_queries)
     sample = Sample(standin, "worst-case", size=_SAMPLE)
     best: TestedPlan | None = None
     for step, scales in enumerate(_SEARCH):
@@ -95,9 +105,7 @@ def plan_tested(
                 mechanism,
                 sample,
                 proposal,
-                pass_chance=pass_chance,
-                min_accuracy=min_accuracy,
-                max_queries=max_queries,
+                wanted,
                 smallest=math.inf if best is None else best.target,
                 fine=step == len(_SEARCH) - 1,
             )
@@ -109,10 +117,8 @@ def _smallest_target(
     mechanism: ConfidentGNMax,
     sample: Sample,
     proposal: Plan,
+    wanted: _Wanted,
     *,
-    pass_chance: float,
-    min_accuracy: float,
-    max_queries: int | None,
     smallest: float,
     fine: bool,
 ) -> TestedPlan | None:
@@ -121,7 +127,7 @@ def _smallest_target(
     right = float((answered * sample.pr_plurality(mechanism.sigma_vote)).mean())
     n_queries = math.ceil(proposal.right_answers / max(right, 1e-12))
     rate = float(answered.mean())
-    if right < min_accuracy * rate or n_queries > (max_queries or math.inf):
+    if right < wanted.min_accuracy * rate or n_queries > (wanted.max_queries or math.inf):
         return None
     m, delta = sample.votes.n_teachers, proposal.guarantee.delta
     delta_answers, delta_release = delta_shares(delta, None)
@@ -149,7 +155,7 @@ def _smallest_target(
                     return False
                 away = int(np.interp(share * budget, sums, moved))
                 table = chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=away + 1)
-                return away > 0 and table[min(away, len(table) - 1)] >= pass_chance * ONE
+                return away > 0 and table[min(away, len(table) - 1)] >= wanted.pass_chance * ONE
 
             low, high = 0.0, smallest - fixed if math.isfinite(smallest) else sums[-1] / share
             if not passes(high):
@@ -168,7 +174,7 @@ def _smallest_target(
         share=found[1],
         target=float(smallest),
         worst_case=proposal.guarantee.epsilon,
-        pass_chance=pass_chance,
+        pass_chance=wanted.pass_chance,
         accuracy=right / max(rate, 1e-300),
         right_answers=n_queries * right,
     )

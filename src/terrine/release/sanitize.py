@@ -36,6 +36,16 @@ FINE = 2.0**15  # gnss: noise is drawn with this standard deviation, 2^55 lattic
 
 
 @dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What of a `Sanitizer` is not left to rules of thumb."""
+
+    order: float | None = None
+    beta: float | None = None
+    sigma: float | None = None
+    sigma_scale: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sanitizer:
     """How a secret Rényi cost becomes a public number above it: all parameters public, fixed before votes are read.
 
@@ -84,21 +94,19 @@ class Sanitizer:
         epsilon: float,
         delta: float,
         delta_release: float | None = None,
-        order: float | None = None,
-        beta: float | None = None,
-        sigma: float | None = None,
-        sigma_scale: float | None = None,
         method: Method = "majorant",
+        chosen: Chosen | None = None,
     ) -> Sanitizer:
-        """Rules of thumb from public inputs, for an epsilon that one hopes for; what is given stays.
+        """Rules of thumb from public inputs, for an epsilon that one hopes for; what is chosen stays.
 
         majorant: the release takes epsilon/8 and may raise the number by e². gnss: beta = 1/(3 order),
         sigma = 3 sqrt((order + 1)/epsilon), sigma_scale such that the scale takes epsilon/16.
         """
         epsilon = _validate.positive("epsilon", epsilon)
         _, delta_release = delta_shares(delta, delta_release)
-        if order is None:
-            order = rule_of_thumb_order(epsilon=epsilon, delta=delta)
+        chosen = chosen or Chosen()
+        beta, sigma, sigma_scale = chosen.beta, chosen.sigma, chosen.sigma_scale
+        order = rule_of_thumb_order(epsilon=epsilon, delta=delta) if chosen.order is None else chosen.order
         order = float(_validate.orders(_validate.number("order", order))[0])
         sigma = None if sigma is None else _validate.positive("sigma_release", sigma)
         if method == "gnss":

@@ -22,7 +22,7 @@ from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, Interact
 from terrine.noise import Noise, as_noise
 from terrine.relations import Relation
 from terrine.release.gap_bound import gap_costs, gaps_of
-from terrine.release.sanitize import Method, Sanitizer, delta_shares, rule_of_thumb_order
+from terrine.release.sanitize import Chosen, Method, Sanitizer, delta_shares, rule_of_thumb_order
 from terrine.release.smooth import Array
 from terrine.release.tested_chances import MOST, ONE, chances, distance, whole_costs
 from terrine.sensitive import Sensitive
@@ -83,11 +83,8 @@ def sanitize(
         epsilon=1.0 if epsilon is None else epsilon,
         delta=delta,
         delta_release=delta_release,
-        order=order,
-        beta=beta,
-        sigma=sigma_release,
-        sigma_scale=sigma_scale,
         method=method,
+        chosen=Chosen(order=order, beta=beta, sigma=sigma_release, sigma_scale=sigma_scale),
     )
     sigma_vote, rows = _answered(mechanism, votes, answers)
     bound = sanitizer.upper_bound(rows, sigma_vote=sigma_vote, rng=rng)

@@ -9,6 +9,7 @@ import numpy as np
 
 from terrine._files import write_atomically
 from terrine._optional import require
+from terrine.accounting.consensus import Consensus
 from terrine.errors import InputError
 from terrine.release.analysis import Analysis
 
@@ -59,14 +60,14 @@ def plot_analysis(found: Analysis, path: Path) -> None:
     write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150), mode=mode)
 
 
-def consensus_histogram(histogram: dict[str, Any], path: Path) -> None:
+def consensus_histogram(found: Consensus, path: Path) -> None:
     """Questions by the share of teachers that chose the top class; for the owner only, and marked as secret."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
-    edges = np.asarray(histogram["edges"])
-    axes.bar(edges[:-1], histogram["queries"], width=np.diff(edges), align="edge", color=_COLOURS["secret"])
+    edges = np.asarray(found.edges)
+    axes.bar(edges[:-1], found.queries, width=np.diff(edges), align="edge", color=_COLOURS["secret"])
     axes.set_xlabel("share of teachers that chose the top class")
     axes.set_ylabel("questions")
     axes.set_title(

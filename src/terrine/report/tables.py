@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from terrine.accounting.advice import Advice
+from terrine.accounting.consensus import Consensus
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.budgets import Spending
@@ -173,26 +174,20 @@ def _cell(key: str, value: float) -> str:
     return f"{value:,.0f}" if key in ("n_queries", "n_answers", "right_answers") else f"{value:g}"
 
 
-def print_votes(facts: dict[str, Any]) -> None:
-    """That the teachers voted and, if the owner asked for it, how well they agree (secret)."""
-    print(f"{facts['teachers']:,} teachers voted on {facts['queries']:,} questions in {facts['classes']} classes.")
-    print(f"The votes are secret, in {facts['run']}/votes.npz.")
-    if "secret" not in facts:
-        print(f"Next: terrine label {facts['run']}")
-        return
+def print_consensus(found: Consensus) -> None:
+    """How well the teachers agree: secret, asked for by the owner."""
     table = Table(title="How well the teachers agree", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
     table.add_row("[red]secret[/red]", "", "[red]these lines depend on private votes: do not publish them[/red]")
-    table.add_row("mean top vote", f"{facts['mean_top_vote']:,.1f}", f"of {facts['teachers']:,} teachers")
-    if "plurality_accuracy" in facts:
-        table.add_row("plurality right", f"{facts['plurality_accuracy']:.1%}", "compared with the public rows' labels")
-        table.add_row("a teacher right", f"{facts['mean_teacher_accuracy']:.1%}", "on average")
-    counts, edges = facts["histogram"]["queries"], facts["histogram"]["edges"]
-    for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True):
+    table.add_row("mean top vote", f"{found.mean_top_vote:,.1f}", f"of {found.n_teachers:,} teachers")
+    if found.plurality_accuracy is not None:
+        table.add_row("plurality right", f"{found.plurality_accuracy:.1%}", "compared with the public rows' labels")
+        table.add_row("a teacher right", f"{found.mean_teacher_accuracy:.1%}", "on average")
+    for low, high, n in zip(found.edges[:-1], found.edges[1:], found.queries, strict=True):
         if n:
-            bar = "█" * max(1, round(40 * n / max(counts)))
+            bar = "█" * max(1, round(40 * n / max(found.queries)))
             table.add_row(f"{low:.0%} to {high:.0%} agree", f"{n:,}", bar)
     Console().print(table)
 
@@ -286,15 +281,3 @@ def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:
     print(f"files changes the odds between two neighbours by a factor of at most {factor}, except with a chance of")
     print(f"{shown.delta:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")
-
-
-def print_keys(keys: list[dict[str, Any]]) -> None:
-    """API keys, without their secrets."""
-    table = Table()
-    for name in ("name", "id", "role", "quota", "created", "revoked"):
-        table.add_column(name, justify="right" if name == "quota" else "left")
-    for key in keys:
-        quota = "no limit" if key["quota"] is None else f"{key['quota']:,}"
-        times = (str(key[name] or "")[:19] for name in ("created", "revoked"))
-        table.add_row(escape(key["name"]), key["id"], key["role"], quota, *times)
-    Console().print(table)

@@ -124,7 +124,7 @@ def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dic
 
 
 def _consensus(run: Run) -> dict[str, Any]:
-    facts = run.consensus().reveal()  # stays inside a Sensitive
+    facts = run.consensus().reveal().to_json()  # stays inside a Sensitive
     names = ("mean_top_vote", "plurality_accuracy")
     found = {"consensus": facts["histogram"], **{name: facts[name] for name in names if name in facts}}
     if run.task.public_y is not None:

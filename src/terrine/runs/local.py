@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from terrine._files import write_atomically, write_once
 from terrine.accounting.advice import Advice
+from terrine.accounting.consensus import Consensus, consensus
 from terrine.budgets import CountBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError
@@ -337,22 +338,10 @@ class Run(Learning):
             raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
         return ledger
 
-    def consensus(self) -> Sensitive[dict[str, Any]]:
+    def consensus(self) -> Sensitive[Consensus]:
         """How well the teachers agree and, where public labels are known, how right they are. Secret."""
-        votes = self.vote()
-        counts = votes.counts
-        top = counts.max(axis=1)
-        share, edges = np.histogram(top / votes.n_teachers, bins=20, range=(0, 1))
-        found: dict[str, Any] = {
-            "mean_top_vote": float(top.mean()),
-            "n_teachers": votes.n_teachers,
-            "histogram": {"edges": edges.tolist(), "queries": share.tolist()},
-        }
-        if self.task.public_y is not None:
-            truth = self.task.public_y[self.asked()]
-            found["plurality_accuracy"] = float((counts.argmax(axis=1) == truth).mean())
-            found["mean_teacher_accuracy"] = float(counts[np.arange(len(truth)), truth].mean() / votes.n_teachers)
-        return Sensitive(found)
+        known = self.task.public_y
+        return consensus(self.vote(), truth=None if known is None else known[self.asked()])
 
     def budget(self) -> CountBudget:
         path = self.folder / "partition.npz"

@@ -27,7 +27,7 @@ from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
 from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
-from terrine.service.labels import Labels
+from terrine.service.labels import Labels, Threads
 from terrine.service.limits import Limits, Refused
 from terrine.service.middleware import Metrics, Watch, hold_metrics_folder
 from terrine.service.pacing import PacedVoters
@@ -126,8 +126,7 @@ class _Service:
             rows=rows,
             limits=limits,
             metrics=self.metrics,
-            pool=self._bodies,
-            reads=self._reads,
+            threads=Threads(bodies=self._bodies, reads=self._reads),
         )
         self.budget = Latest(self.numbers.budget, self._reads)
         self.history = Latest(self.numbers.history, self._reads)
@@ -215,7 +214,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.get("/v1/budget", responses=keyed, summary="What is spent and what is left")
     async def budget(key: Caller) -> schemas.Budget:
-        return schemas.Budget(**await service.budget())
+        return await service.budget()
 
     @app.get("/v1/ledger/consistency", responses=keyed | may(422), summary="That the ledger goes on from a kept head")
     async def consistency(

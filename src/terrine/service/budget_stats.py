@@ -14,6 +14,7 @@ from terrine.errors import OrderGridWarning
 from terrine.ledger import Ledger
 from terrine.ledger.views import Point, Summary
 from terrine.mechanisms import Mechanism
+from terrine.service import schemas
 
 T = TypeVar("T")
 _FRESH = 0.25  # seconds
@@ -31,32 +32,34 @@ class PublicNumbers:
             warnings.simplefilter("ignore", OrderGridWarning)
             self.guarantee = ledger.budget.guarantee()
 
-    def budget(self) -> dict[str, Any]:
+    def budget(self) -> schemas.Budget:
         """The head is the newest at every call: clients refuse one that goes back, as another process's would."""
         head, root = self._ledger.tree_head()
-        return {**self._fresh("budget", self._budget), "head": str(head), "root": root}
+        return self._fresh("budget", self._budget).model_copy(update={"head": str(head), "root": root})
 
     def history(self) -> list[Point]:
         return self._fresh("history", self._ledger.history)
 
-    def _budget(self) -> dict[str, Any]:
+    def _budget(self) -> schemas.Budget:
         found = self._ledger.summary()
         share = share_spent(found)
-        return {
-            "ledger_id": self._ledger.id,
-            "guarantee": self.guarantee.to_json(),
-            "queries": found.queries,
-            "answers": found.answers,
-            "open": found.unsettled,
-            "left": found.remaining,
-            "room": room(found.remaining, self._price),
-            "secure": found.secure,
-            "share_spent": share,
-            "words": self._words(found, share),
-            "answered": found.answered,
-            "withheld": found.withheld,
-            "reinforced": found.reinforced,
-        }
+        return schemas.Budget(
+            ledger_id=found.ledger_id,
+            head=found.head,
+            root=found.root,
+            guarantee=schemas.Guarantee(**self.guarantee.to_json()),
+            queries=found.queries,
+            answers=found.answers,
+            open=found.unsettled,
+            left=found.remaining,
+            room=room(found.remaining, self._price),
+            secure=found.secure,
+            share_spent=share,
+            answered=found.answered,
+            withheld=found.withheld,
+            reinforced=found.reinforced,
+            words=self._words(found, share),
+        )
 
     def _words(self, found: Summary, share: float) -> str:
         budget, epsilon = self._ledger.budget, round_up(self.guarantee.epsilon)

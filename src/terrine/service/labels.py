@@ -6,7 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 
+import numpy as np
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,8 +24,16 @@ from terrine.service.failures import refusal
 from terrine.service.keys import Key
 from terrine.service.limits import BytesInFlight, Limits, Refused
 from terrine.service.middleware import Metrics
-from terrine.service.parsing import NPY, SMALL, Asked, BodyError, RowFormat, read_json, read_npy
+from terrine.service.parsing import NPY, SMALL, BodyError, RowFormat, read_json, read_npy
 from terrine.service.schemas import OUTCOMES, REQUEST_ID_LENGTH, WhyUnasked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads:
+    """``bodies``: one that parses long bodies, one after another; ``reads``: for the ledger's numbers in a refusal."""
+
+    bodies: Executor
+    reads: Executor
 
 
 class Labels:
@@ -31,8 +41,6 @@ class Labels:
 
     Args:
         classes: what labels are called.
-        pool: a thread of it parses long bodies, one after another.
-        reads: threads that read the ledger, for the numbers of a refusal.
     """
 
     desk: Desk
@@ -46,12 +54,11 @@ class Labels:
         rows: RowFormat,
         limits: Limits,
         metrics: Metrics,
-        pool: Executor,
-        reads: Executor,
+        threads: Threads,
     ) -> None:
         self._callers, self._ledger, self._classes = callers, ledger, classes
         self._rows, self._limits, self._metrics = rows, limits, metrics
-        self._pool, self._reads = pool, reads
+        self._threads = threads
         self._in_flight = BytesInFlight(limits.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +82,7 @@ class Labels:
 
             try:
                 asked = await self._asked(request, hold)
-                n_rows = len(asked.rows)
+                n_rows = len(np.asarray(asked.X))
                 answers = await self._paced(asked, key)
                 return await self._response(request, asked.request_id, answers, key)
             finally:
@@ -131,7 +138,7 @@ class Labels:
             said = f"A body must arrive within {limits.seconds:g} s, at {limits.least} bytes a second or more."
             raise Refused(400, "body_too_slow", said) from None
 
-    async def _asked(self, request: Request, hold: Callable[[int], None]) -> Asked:
+    async def _asked(self, request: Request, hold: Callable[[int], None]) -> Question:
         request_id = request.query_params.get("request_id") if request.scope["query_string"] else None
         if request_id is not None and not 1 <= len(request_id) <= REQUEST_ID_LENGTH:
             raise Refused(422, "bad_request", f"request_id must have 1 to {REQUEST_ID_LENGTH} characters.")
@@ -146,14 +153,14 @@ class Labels:
         if request_id is not None:
             raise Refused(400, "bad_request", "With JSON, request_id belongs in the body and not in the address.")
 
-        def read() -> Asked:
+        def read() -> Question:
             return read_json(body, self._rows, at_most=limits.rows, n_classes=len(self._classes))
 
         if len(body) <= SMALL:
             return read()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.bodies, read)
 
-    async def _paced(self, asked: Asked, key: Key) -> Answers:
+    async def _paced(self, asked: Question, key: Key) -> Answers:
         """The answers, at the first whole multiple of the pace."""
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -164,18 +171,12 @@ class Labels:
                 took = (loop.time() - started) / self._limits.pace
                 await asyncio.sleep((math.ceil(took) - took) * self._limits.pace)
 
-    async def _answers(self, asked: Asked, key: Key) -> Answers:
+    async def _answers(self, asked: Question, key: Key) -> Answers:
         request_id = asked.request_id
         if not isinstance(request_id, str) or not 1 <= len(request_id) <= REQUEST_ID_LENGTH:
             raise InputError(f"request_id must be text of 1 to {REQUEST_ID_LENGTH} characters.")
-        question = Question(
-            X=asked.rows,
-            request_id=f"{key.id}/{request_id}",
-            student_proba=asked.student_proba,
-            account=key.id,
-            quota=key.quota,
-        )
-        turn = self.desk.ask(question, n_rows=len(asked.rows))
+        question = replace(asked, request_id=f"{key.id}/{request_id}", account=key.id, quota=key.quota)
+        turn = self.desk.ask(question, n_rows=len(np.asarray(asked.X)))
         patience = asyncio.get_running_loop().call_later(self._limits.seconds, self._give_up, turn)
         try:
             return await turn
@@ -191,12 +192,12 @@ class Labels:
         """Numbers to the words of the error."""
         if isinstance(error, QuotaError):
             return {"queries": 0}  # the ledger grants a part of a request where it can
-        return await asyncio.get_running_loop().run_in_executor(self._reads, self._ledger.remaining)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.reads, self._ledger.remaining)
 
     async def _why_unasked(self, key: Key) -> WhyUnasked:
         """The quota, if it is used up: charged queries never become fewer."""
         if key.quota is not None:
-            spent = await asyncio.get_running_loop().run_in_executor(self._reads, self._ledger.accounts)
+            spent = await asyncio.get_running_loop().run_in_executor(self._threads.reads, self._ledger.accounts)
             if key.id in spent and spent[key.id].queries >= key.quota:
                 return "quota_exhausted"
         return "budget_exhausted"

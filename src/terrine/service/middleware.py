@@ -70,12 +70,12 @@ class Metrics:
         found = self._numbers.budget()
         ledger = prometheus.CollectorRegistry()
         shown = {
-            "epsilon": ("The guarantee's epsilon, of all answers together.", found["guarantee"]["epsilon"]),
-            "delta": ("The guarantee's delta.", found["guarantee"]["delta"]),
-            "budget_share_spent": ("Share of the budget that is spent: progress, no guarantee.", found["share_spent"]),
-            "queries_charged": ("Queries charged so far.", found["queries"]),
-            "answers_charged": ("Answers charged so far.", found["answers"]),
-            "queries_open": ("Queries charged and not settled.", found["open"]),
+            "epsilon": ("The guarantee's epsilon, of all answers together.", found.guarantee.epsilon),
+            "delta": ("The guarantee's delta.", found.guarantee.delta),
+            "budget_share_spent": ("Share of the budget that is spent: progress, no guarantee.", found.share_spent),
+            "queries_charged": ("Queries charged so far.", found.queries),
+            "answers_charged": ("Answers charged so far.", found.answers),
+            "queries_open": ("Queries charged and not settled.", found.open),
         }
         for name, (about, value) in shown.items():
             prometheus.Gauge(f"terrine_{name}", about, registry=ledger).set(value)

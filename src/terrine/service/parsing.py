@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from terrine.errors import InputError
+from terrine.labeller import Question
 
 NPY = "application/x-npy"
 FIELDS = ("request_id", "rows", "student_proba")
@@ -36,15 +37,6 @@ _FLAT = bytes.maketrans(b"[]", b"  ")
 
 class BodyError(InputError):
     """A body that cannot be read at all, as against rows that do not fit."""
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What a request asks: public. The rows are in the teachers' shape and dtype."""
-
-    request_id: Any
-    rows: NDArray[Any]
-    student_proba: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,7 @@ class RowFormat:
         return taken
 
 
-def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -> Asked:
+def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -> Question:
     """{"request_id": ..., "rows": [[...], ...]}, and "student_proba" where a student is asked along.
 
     Args:
@@ -114,18 +106,18 @@ def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -
         rows = _nested("rows", value["rows"], format, at_most=at_most)
         proba = value.get("student_proba")
         given = None if proba is None else _nested("student_proba", proba, scores, at_most=at_most)
-        return Asked(value.get("request_id"), rows, given)
+        return Question(rows, value.get("request_id", ""), given)
     spans = _spans(body)
     _names(spans)
-    request_id = _text(body, *spans["request_id"]) if "request_id" in spans else None
+    request_id: Any = _text(body, *spans["request_id"]) if "request_id" in spans else None
     rows = _array("rows", body, spans["rows"], format, at_most=at_most)
     given = None
     if "student_proba" in spans and body[slice(*spans["student_proba"])] != b"null":
         given = _array("student_proba", body, spans["student_proba"], scores, at_most=at_most)
-    return Asked(request_id, rows, given)
+    return Question(rows, request_id, given)
 
 
-def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: str | None) -> Asked:
+def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: Any) -> Question:
     """The rows as numpy.save writes them; the id is in the address."""
     file = io.BytesIO(body[: _HEADER + 16])
     try:
@@ -143,7 +135,7 @@ def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: str | 
         raise BodyError("The body must hold as many numbers after its header as its shape says.")
     format.check(shape, at_most=at_most)  # from here on its sizes are the teachers', and small
     sent = np.frombuffer(body, dtype=dtype, offset=start).reshape(shape, order="F" if fortran else "C")
-    return Asked(request_id, format.cast(sent))
+    return Question(format.cast(sent), request_id)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -90,3 +90,7 @@ class DeltaWarning(TerrineWarning):
 
 class SpendingWarning(TerrineWarning):
     """Budget is about to be spent again, perhaps without meaning to."""
+
+
+class PooledFitWarning(TerrineWarning):
+    """Something was fitted to all private rows before they were dealt to teachers: the guarantee does not hold."""

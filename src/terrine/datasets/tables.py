@@ -171,7 +171,7 @@ def table_of(name: str, values: Any) -> Table | NDArray[Any]:
     names = list(frame.columns)
     if not names or not len(frame):
         raise DataError(f"Expected at least one row and one column of {name}, got none.")
-    columns, held = zip(*(_column(name, str(one), frame[one]) for one in names), strict=True)
+    columns, held = zip(*(_column(name, str(one), frame.get_column(one)) for one in names), strict=True)
     if not all(isinstance(one, str) for one in names):
         if any(isinstance(one, str) for one in names) or any(one.kind != NUMBER for one in columns):
             raise DataError(f"The columns of {name} must have names that are text: use columns.astype(str).")

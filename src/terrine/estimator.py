@@ -329,9 +329,7 @@ def _try_student(student: Any, public: Rows, n_classes: int) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fit_student(
-                student, PublicData(some, nan_ok=True), labels, classes=list(map(str, range(n_classes))), seed=0
-            )
+            fit_student(student, PublicData(some, nan_ok=True), labels, classes=names, seed=0)
     except TerrineError as error:
         said = str(error)
     except Exception as error:

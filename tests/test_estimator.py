@@ -94,7 +94,7 @@ def test_frames_keep_their_names():
     assert found.score(pd.DataFrame(TEST, columns=names), TRUTH) > 0.95
     backwards = pd.DataFrame(TEST, columns=names)[names[::-1]]
     assert (found.predict(backwards) == found.predict(pd.DataFrame(TEST, columns=names))).all()
-    with pytest.raises(ValueError, match=r'X lacks the column "leaf"; X has the column "leav"'):
+    with pytest.raises(ValueError, match='missing in X: "leaf"; only in X: "leav"'):
         found.predict(pd.DataFrame(TEST, columns=["height", "girth", "leav", "bark"]))
 
 

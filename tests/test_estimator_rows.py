@@ -112,9 +112,12 @@ def test_columns_are_matched_by_name_in_any_order():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.rename(columns={"city": "City"}), r'X_public lacks the column "city".*"City" may be "city" missp'),
-        (lambda t: t.drop(columns="age"), 'X_public lacks the column "age"'),
-        (lambda t: t.assign(more=1), 'X_public has the column "more", which X lacks'),
+        (
+            lambda t: t.rename(columns={"city": "City"}),
+            r'missing in X_public: "city"; only in X_public: "City"; "City" may be "city" missp',
+        ),
+        (lambda t: t.drop(columns="age"), 'missing in X_public: "age"'),
+        (lambda t: t.assign(more=1), 'only in X_public: "more"'),
         (lambda t: t.assign(age="old"), 'Column "age" holds text in X_public and numbers in X'),
         (lambda t: t.assign(city=t["city"].cat.set_categories(CITIES[:2])), 'Column "city" has one list of categories'),
         (lambda t: t.assign(sure=[{}] * len(t)), 'Column "sure" of X_public holds values of several types'),

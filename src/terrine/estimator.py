@@ -214,6 +214,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name."""
         check_is_fitted(self, "student_")
         kind = self._kind
+        rows: Any
         if kind.columns and is_table(X):
             rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
             if self._as_numbers:
@@ -228,7 +229,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                     f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
                     f"{self.n_features_in_} features as input."
                 )
-        proba: NDArray[np.float64] = self.student_.predict_proba(PublicData(rows, nan_ok=True))
+        proba: NDArray[np.float64] = self.student_.predict_proba(rows)
         return proba
 
     def _prepared(self, X: Any, X_public: Any) -> tuple[Rows, Rows]:
@@ -238,6 +239,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         learners = [self._teacher(), self._student()]
         nan_ok = all(map(_takes_nan, learners))
+        public: Rows
         rows = _any_rows("X", X)
         self.__dict__.pop("feature_names_in_", None)
         self._as_numbers = False

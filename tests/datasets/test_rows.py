@@ -195,7 +195,7 @@ def test_teachers_of_tables_come_back_from_a_store_and_know_their_columns(tmp_pa
     turned = asked[list(asked)[::-1]]
     assert (loaded.vote(turned).counts == made.vote(PublicData(asked)).counts).all()
     assert loaded.row_kind == made.row_kind
-    with pytest.raises(InputError, match='the public rows lacks the column "w"'):
+    with pytest.raises(InputError, match='missing in the public rows: "w"'):
         loaded.vote(asked.drop(columns="w"))
     with pytest.raises(InputError, match="rows of one kind"):
         loaded.vote(["a text"])

@@ -255,7 +255,7 @@ def fixed() -> Fixed:
         [ColumnTransformer([("a", StandardScaler(), [0]), ("b", "passthrough", [1, 2])])],
         [FeatureUnion([("a", StandardScaler()), ("b", Normalizer())])],
     ],
-    ids=str,
+    ids=lambda steps: " ".join(type(one).__name__ for one in steps) or "none",
 )
 def test_a_scaler_before_it_is_noticed(steps):
     with pytest.warns(PooledFitWarning, match="fitted to all private rows"):
@@ -275,7 +275,7 @@ def test_a_scaler_before_it_is_noticed(steps):
         [ColumnTransformer([("a", Normalizer(), [0, 1]), ("b", "passthrough", [2])])],
         [HashingVectorizer(n_features=16), FunctionTransformer(sparse.csr_array.toarray, accept_sparse=True)],
     ],
-    ids=str,
+    ids=lambda steps: " ".join(type(one).__name__ for one in steps) or "none",
 )
 def test_steps_that_learn_nothing_are_silent(steps):
     X = (

@@ -26,6 +26,7 @@ _PARTS = (
     "sklearn.neighbors._ball_tree.",
     "sklearn.metrics._dist_metrics.",
     "sklearn.neural_network._stochastic_optimizers.",
+    "numpy.dtype",  # an encoder's or a vectorizer's
     "numpy.interp",  # of a FunctionTransformer
 )
 

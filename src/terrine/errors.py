@@ -94,3 +94,7 @@ class SpendingWarning(TerrineWarning):
 
 class AdviceWarning(TerrineWarning):
     """A plan, or what came of it, will probably serve the student or the people in the data badly."""
+
+
+class PooledFitWarning(TerrineWarning):
+    """Something was fitted to all private rows before they were dealt to teachers: the guarantee does not hold."""

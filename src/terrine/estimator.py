@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_feature_names,
-    check_array,
-    check_is_fitted,
-    column_or_1d,
-)
+from sklearn.utils import get_tags
+from sklearn.utils.validation import _check_feature_names, check_array, check_is_fitted
 
 from terrine import _validate
 from terrine.accounting.advice import Units, advise
@@ -26,8 +22,12 @@ from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
 from terrine.budgets import CountBudget, has_check
 from terrine.datasets import PrivateData, PublicData
+from terrine.datasets.labels import indices_of, named_classes
+from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, numbers, takes_nan, takes_tables
+from terrine.datasets.rows import with_nan as where_nan
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import AdviceWarning, InputError, SpendingWarning
+from terrine.datasets.tables import Table, is_table
+from terrine.errors import AdviceWarning, InputError, PooledFitWarning, SpendingWarning
 from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger, ledger_place
@@ -72,6 +72,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             where the ledger ever answered with seeded noise: such answers are not private.
         answers_: (n_queries,) what the teachers released.
         student_: the fitted student.
+
+    Rows may be arrays of numbers, scipy sparse matrices, lists of texts, or tables of pandas, polars or pyarrow, whose
+    columns are matched by name in any order. Text, categories, dates and missing numbers want a teacher and a student
+    that take them, such as Pipelines: a teacher's encoders and vocabularies are then fitted inside one share.
 
     Every fit on the same people spends its epsilon again; epsilons of fits add up.
 
@@ -123,7 +127,22 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         copy._is_clone = True
         return copy
 
-    def fit(self, X: ArrayLike, y: ArrayLike, X_public: ArrayLike | None = None, unit: ArrayLike | None = None) -> Self:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        learners = [self._teacher(), self._student()]
+        estimators = [getattr(one, "estimator", None) for one in learners]
+        tags.input_tags.sparse = all(one is not None and get_tags(one).input_tags.sparse for one in estimators)
+        tags.input_tags.allow_nan = all(map(_takes_nan, learners))
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        X_public: Any = None,
+        unit: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Teach, ask, and train the student.
 
         Args:
@@ -131,7 +150,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             y: their labels, each among ``classes``.
             X_public: unlabelled rows of the same kind that anyone may see.
             unit: whom each row belongs to; without it every row is its own unit.
+            groups: the same, as scikit-learn calls it.
         """
+        _warn_of_pooled_fit(self)
         if getattr(self, "_is_clone", False):
             warnings.warn(
                 "A copy of a PATEClassifier is being fitted, as hyper-parameter searches and cross-validation do: "
@@ -139,26 +160,24 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 SpendingWarning,
                 stacklevel=2,
             )
+        if unit is not None and groups is not None:
+            raise InputError("Give unit or groups, which are two names of the same thing, and not both.")
         if X_public is None:
             raise InputError("Expected X_public, unlabelled rows that anyone may see, got none.")
         if self.delta is None or self.classes is None:
             missing = "delta" if self.delta is None else "classes, all labels there can be"
             raise InputError(f"Expected {missing}, got none.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
-        _check_feature_names(self, X, reset=True)
-        rows = _private_rows(X)
-        names, self.classes_ = _class_names(self.classes)
-        public = _rows("X_public", X_public)
-        self.n_features_in_ = int(rows.shape[1])
-        if public.shape[1:] != rows.shape[1:]:
-            raise InputError(f"Expected X_public with the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
-        labels = _indices(y, self.classes_)
+        rows, public = self._prepared(X, X_public)
+        names, self.classes_ = named_classes(self.classes)
+        labels = indices_of(y, self.classes_)
         if len(labels) != len(rows):
             raise InputError("Expected one label for each row of X, got a different number of labels.")
-        data = PrivateData(rows, labels, unit=unit)
+        data = PrivateData(rows, labels, unit=groups if unit is None else unit, nan_ok=True)
         mechanism, n_queries, n_answers = self._planned(len(names), len(public))
         self._advise(mechanism, n_queries, n_answers, data=data, n_classes=len(names), n_public=len(public))
-        try_student(self._student(), public, classes=names, n_answers=n_answers or n_queries, keep=False)
+        everything = PublicData(public, nan_ok=True)
+        try_student(self._student(), everything, classes=names, n_answers=n_answers or n_queries, keep=False)
         shares = partition(
             data, n_teachers=self.n_teachers, method=self.method, key=new_key(), min_units=self.min_units
         )
@@ -166,20 +185,21 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             mechanism, n_queries=n_queries, n_answers=n_answers, delta=self.delta, relation=shares.relation
         )
         asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
+        questions = PublicData(public[asked], nan_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
             Ledger(ledger_place(self.ledger, folder), budget=budget) as ledger,
         ):
             votes = poll_teachers(
-                data, shares, self._teacher(), public[asked], classes=names, seed=seed, executor=self.executor
+                data, shares, self._teacher(), questions, classes=names, seed=seed, executor=self.executor
             )
-            labeller = Labeller(KeptVotes(public[asked], votes, classes=names), mechanism, ledger)
-            answers = labeller.label(public[asked], request_id=f"fit {new_key().hex()[:16]}")
+            labeller = Labeller(KeptVotes(questions, votes, classes=names), mechanism, ledger)
+            answers = labeller.label(questions, request_id=f"fit {new_key().hex()[:16]}")
             secure = answers.secure and ledger.summary().secure
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
-        self.student_ = fit_student(self._student(), PublicData(public), lessons, classes=names, seed=seed)
-        never_predicted(self.student_, public)
+        self.student_ = fit_student(self._student(), everything, lessons, classes=names, seed=seed)
+        never_predicted(self.student_, everything)
         self.answers_: Answers = answers
         self._guarantee = budget.guarantee() if secure else None
         return self
@@ -194,24 +214,71 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
         return self._guarantee
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """(n_rows,) labels, among ``classes``."""
         best = np.argmax(self.predict_proba(X), axis=1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """(n_rows, n_classes), in the order of ``classes_``."""
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name."""
         check_is_fitted(self, "student_")
-        _check_feature_names(self, X, reset=False)
-        rows = _rows("X", X)
-        if rows.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
+        kind = self._kind
+        rows: Any
+        if kind.columns and is_table(X):
+            rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
+            if self._as_numbers:
+                rows = numbers(rows, who=type(self).__name__)
+        elif kind.kind != "array" and not self._as_numbers:
+            rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
+        else:
+            _check_feature_names(self, X, reset=False)
+            rows = _rows("X", X, nan_ok=_takes_nan(self._student()))
+            if rows.shape[1] != self.n_features_in_:
+                raise InputError(
+                    f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_in_} features as input."
+                )
         proba: NDArray[np.float64] = self.student_.predict_proba(rows)
         return proba
+
+    def _prepared(self, X: Any, X_public: Any) -> tuple[Rows, Rows]:
+        """Private and public rows as teachers and student take them: the one place where rows are made ready.
+
+        A table of numbers alone becomes an array, its columns matched by name, if nobody asks for its names.
+        """
+        learners = [self._teacher(), self._student()]
+        nan_ok = all(map(_takes_nan, learners))
+        public: Rows
+        rows = _any_rows("X", X)
+        self.__dict__.pop("feature_names_in_", None)
+        self._as_numbers = False
+        if rows is None:
+            _check_feature_names(self, X, reset=True)
+            rows, public = _private_rows(X, nan_ok=nan_ok), _rows("X_public", X_public, nan_ok=nan_ok)
+            if public.shape[1:] != rows.shape[1:]:
+                raise InputError(f"Expected X_public with the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
+        else:
+            public = matched(as_rows("X_public", X_public), kind_of(rows), name="X_public", like="X")
+        self._kind: RowKind = kind_of(rows)
+        self.n_features_in_ = int((*rows.shape, 1)[1])
+        if isinstance(rows, Table) and isinstance(public, Table):
+            self.feature_names_in_ = np.array(rows.names, dtype=object)
+            for part in (rows, public):
+                if not nan_ok and (where := where_nan(part)):
+                    raise InputError(
+                        f"Input X contains NaN: there are missing numbers in {where}, and the teacher or the student "
+                        "takes none; use Pipelines with SimpleImputer. Nothing was taught or spent."
+                    )
+            for one in learners:
+                if not _takes_tables(one):
+                    numbers(rows, who=type(getattr(one, "estimator", one)).__name__)  # refuses what is no number
+            self._as_numbers = not any(_wants_names(one) for one in learners) and all(
+                column.kind == "number" for column in rows.columns
+            )
+            if self._as_numbers:
+                return numbers(rows, who=""), numbers(public, who="")
+        return rows, public
 
     def _planned(self, n_classes: int, n_public: int) -> tuple[Mechanism, int, int | None]:
         """What answers, how often it is asked and may answer: from public inputs only."""
@@ -277,73 +344,107 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return SupervisedStudent(estimator=student) if isinstance(student, BaseEstimator) else student
 
 
-def _rows(name: str, X: ArrayLike) -> NDArray[Any]:
-    return np.asarray(check_array(X, dtype="numeric", allow_nd=True, input_name=name, estimator="PATEClassifier"))
+def _takes_nan(learner: Any) -> bool:
+    return hasattr(learner, "estimator") and takes_nan(learner.estimator)
 
 
-def _private_rows(X: ArrayLike) -> NDArray[Any]:
+def _takes_tables(learner: Any) -> bool:
+    return isinstance(learner, SklearnTeacher | SupervisedStudent) and takes_tables(learner.estimator)
+
+
+def _wants_names(learner: Any) -> bool:
+    """Whether columns may be asked for by name: inside a Pipeline they may."""
+    return _takes_tables(learner) and hasattr(learner.estimator, "get_params") and _has_pipeline(learner.estimator)
+
+
+def _has_pipeline(estimator: Any) -> bool:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import Pipeline
+
+    inside = (estimator, *estimator.get_params(deep=True).values())
+    return any(isinstance(one, (Pipeline, ColumnTransformer)) for one in inside)
+
+
+def _warn_of_pooled_fit(estimator: Any) -> None:
+    """Look for a Pipeline among the callers that ends here, and whose earlier steps learned from all private rows."""
+    from sklearn.pipeline import Pipeline
+
+    frame, last = sys._getframe(2), estimator
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Pipeline) and owner is not last and owner.steps and owner.steps[-1][1] is last:
+            learned = [name for name, step in owner.steps[:-1] if _learns(step)]
+            if learned:
+                warnings.warn(
+                    f"The Pipeline's step {learned[0]!r} was fitted to all private rows before the teachers got "
+                    "theirs, so that every teacher depends on every row and the guarantee does not hold. Put the step "
+                    "inside the teacher and the student: PATEClassifier(teacher=make_pipeline(step, ...)).",
+                    PooledFitWarning,
+                    stacklevel=3,
+                )
+                return
+            last = owner
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _learns(step: Any) -> bool:
+    """Whether a step's fit keeps anything of its rows."""
+    if step is None or isinstance(step, str) or type(step).__name__ == "FrozenEstimator":
+        return False
+    inner = [
+        *(one for _, one, *_ in getattr(step, "steps", ())),
+        *(one for _, one, *_ in getattr(step, "transformers", ())),
+        *(one for _, one, *_ in getattr(step, "transformer_list", ())),
+    ]
+    return any(map(_learns, inner)) if inner else bool(get_tags(step).requires_fit)
+
+
+def _any_rows(name: str, X: Any) -> Rows | None:
+    """Rows that are no array: sparse, texts, or a table with names; None where they are arrays of numbers."""
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        return None
+    if isinstance(X, (list, tuple)) and not (len(X) and isinstance(X[0], str)):
+        return None
+    try:
+        rows = as_rows(name, X)
+    except InputError:
+        if is_table(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
+            raise
+        return None
+    return None if isinstance(rows, np.ndarray) else rows
+
+
+def _rows(name: str, X: Any, *, nan_ok: bool) -> NDArray[Any]:
+    finite: Any = "allow-nan" if nan_ok else True
+    return np.asarray(
+        check_array(
+            X,
+            dtype="numeric",
+            allow_nd=True,
+            ensure_all_finite=finite,
+            input_name=name,
+            estimator="PATEClassifier",
+        )
+    )
+
+
+def _private_rows(X: Any, *, nan_ok: bool) -> NDArray[Any]:
     """As `_rows`, but which row is wrong is said, what it holds is not."""
     try:
-        rows = _rows("X", X)
+        rows = _rows("X", X, nan_ok=nan_ok)
         # One fraction makes floats of all numbers in a list or a frame: so they are floats always
         return rows if isinstance(X, np.ndarray) or rows.dtype.kind not in "biu" else rows.astype(np.float64)
     except ValueError as error:
         told = re.sub(r"shape=\(\d+", "shape=(", str(error).partition("\n")[0].rstrip(":"))  # not how many rows
     if not told.startswith(_QUOTES_NOTHING):
-        told = f"Expected X as rows of numbers, all of one length, got something else{_first_not_numbers(X)}."
+        told = f"Expected X as rows of numbers, all of one length; a row is not{_first_not_numbers(X)}."
     raise InputError(told)
 
 
-def _first_not_numbers(X: ArrayLike) -> str:
+def _first_not_numbers(X: Any) -> str:
     for row, values in enumerate(X if isinstance(X, (list, tuple)) else np.asarray(X, dtype=object)):
         try:
             np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
-            return f" in row {row}"
+            return f": row {row}"
     return ""
-
-
-def _class_names(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
-    given = list(classes)
-    kinds = {_kind(value) for value in given}
-    if len(given) < 2 or len(set(map(str, given))) != len(given):
-        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(given)}.")
-    if len(kinds) > 1 or "" in kinds:
-        raise InputError("Expected classes that are all text, all numbers or all True and False, got a mixture.")
-    values = np.asarray(given)
-    return tuple(str(value) for value in values.tolist()), values
-
-
-def _kind(value: Any) -> str:
-    """What a label is: text, a number, a truth value; "" for anything else."""
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, (bool, np.bool_)):
-        return "truth value"
-    return "number" if isinstance(value, (int, float, np.integer, np.floating)) else ""
-
-
-def _indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Class indices of private labels; which row is wrong is said, what it holds is not."""
-    if y is None:
-        raise InputError("Expected labels: PATEClassifier requires y to be passed, but the target y is None.")
-    given: Any = y if isinstance(y, Iterable) else np.asarray(y)
-    dtype = getattr(given, "dtype", None)
-    if not (isinstance(dtype, np.dtype) and dtype.kind != "O") and getattr(given, "ndim", 1) == 1:
-        kind = _kind(classes.tolist()[0])  # looked at before numpy makes one type of several
-        for row, value in enumerate(given):
-            if not isinstance(value, (list, tuple, np.ndarray)) and _kind(value) != kind:
-                raise InputError(f"Expected labels among classes, got something else in row {row}.")
-    try:
-        labels = column_or_1d(given, warn=True)
-    except ValueError:
-        labels = None
-    if labels is None:
-        raise InputError("Expected y as one label per row, got a table of several columns.")
-    check_classification_targets(labels)
-    found = np.full(len(labels), -1, dtype=np.int64)
-    for k, value in enumerate(classes.tolist()):
-        found[labels == value] = k
-    if (found < 0).any():
-        raise InputError(f"Expected labels among classes, got something else in row {int(np.argmin(found))}.")
-    return found

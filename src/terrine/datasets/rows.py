@@ -290,8 +290,8 @@ def _matched_table(rows: Table, kind: RowKind, *, name: str, like: str) -> Table
     have, want = {one.name: one for one in rows.columns}, {one.name: one for one in columns}
     missing, extra = [one for one in want if one not in have], [one for one in have if one not in want]
     if missing or extra:
-        said = [f"{name} lacks {_listed(missing)}"] if missing else []
-        said += [f"{name} has {_listed(extra)}, which {like} lacks"] if extra else []
+        said = [f"missing in {name}: {_listed(missing)}"] if missing else []
+        said += [f"only in {name}: {_listed(extra)}"] if extra else []
         near = [(one, difflib.get_close_matches(one, extra, n=1, cutoff=0.6)) for one in missing]
         near = [(one, found) for one, found in near if found] or [
             (one, [other]) for one in missing for other in extra if one.casefold() == other.casefold()
@@ -323,7 +323,7 @@ def _matched_table(rows: Table, kind: RowKind, *, name: str, like: str) -> Table
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(quoted(name) for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{'columns' if len(names) > 1 else 'the column'} {shown}{more}"
+    return shown + more
 
 
 def _texts(name: str, values: Any) -> Texts | None:

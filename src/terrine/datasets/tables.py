@@ -7,6 +7,7 @@ import numbers
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from terrine.errors import DataError
 
 NUMBER, TEXT, CATEGORY, DATE = "number", "text", "category", "date"
 _WORDS = {NUMBER: "numbers", TEXT: "text", CATEGORY: "categories", DATE: "dates"}
-_LIBRARIES = ("pandas", "polars", "pyarrow")
+_LIBRARIES = ("pandas", "polars")  # of tables that scikit-learn's own steps take
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Table:
         columns: what is public of each.
         values: of each (n_rows,): float64 with nan, text or None, int32 places in the list of categories with -1, or
             datetime64[us] with NaT.
-        library: pandas, polars or pyarrow: what `native` makes a table of.
+        library: pandas or polars: what `native` makes a table of. Arrow's become one of these, which scikit-learn's
+            text and category steps take.
     """
 
     __slots__ = ("columns", "library", "values")
@@ -117,24 +119,18 @@ class Table:
         return found
 
     def native(self) -> Any:
-        """A table of the library that the rows came from."""
+        """A table as scikit-learn takes it."""
         columns = {column.name: values for column, values in zip(self.columns, self.values, strict=True)}
         facts = {column.name: column for column in self.columns}
-        make: Callable[[Column, NDArray[Any]], Any] = {"pandas": _pandas, "polars": _polars, "pyarrow": _pyarrow}[
-            self.library
-        ]
+        make: Callable[[Column, NDArray[Any]], Any] = {"pandas": _pandas, "polars": _polars}[self.library]
         made = {name: make(facts[name], values) for name, values in columns.items()}
         if self.library == "pandas":
             import pandas as pd
 
             return pd.DataFrame(made, copy=False)
-        if self.library == "polars":
-            import polars as pl
+        import polars as pl
 
-            return pl.DataFrame(made)
-        import pyarrow as pa
-
-        return pa.table(made)
+        return pl.DataFrame(made)
 
     def by_name_bytes(self) -> list[list[bytes]]:
         """Of each column, in the order of names, the bytes of each cell: its length or width is told beforehand."""
@@ -149,18 +145,20 @@ def quoted(name: str) -> str:
 
 
 def is_table(values: Any) -> bool:
-    if isinstance(values, (str, bytes, Mapping)) or not (
-        hasattr(values, "__dataframe__") or hasattr(values, "columns") or hasattr(values, "column_names")
-    ):
+    """Whether narwhals knows it as a table; one without rows yet, or with a name twice, is refused."""
+    if isinstance(values, (str, bytes, Mapping, np.ndarray, list, tuple)):
+        return False
+    if not any(hasattr(type(values), name) for name in ("__dataframe__", "columns", "column_names")):
         return False
     import narwhals as nw
 
-    if isinstance(nw.from_native(values, pass_through=True), nw.LazyFrame):
-        raise DataError("A lazy table has no rows yet: call collect() first.")
     try:
-        return isinstance(nw.from_native(values, eager_only=True, pass_through=True), nw.DataFrame)
+        found = nw.from_native(values, pass_through=True)
     except nw.exceptions.DuplicateError:
         raise DataError("The columns of a table must have different names; two of these have the same.") from None
+    if isinstance(found, nw.LazyFrame):
+        raise DataError("A lazy table has no rows yet: call collect() first.")
+    return isinstance(found, nw.DataFrame)
 
 
 def table_of(name: str, values: Any) -> Table | NDArray[Any]:
@@ -171,12 +169,14 @@ def table_of(name: str, values: Any) -> Table | NDArray[Any]:
     names = list(frame.columns)
     if not names or not len(frame):
         raise DataError(f"Expected at least one row and one column of {name}, got none.")
-    columns, held = zip(*(_column(name, str(one), frame[one]) for one in names), strict=True)
+    columns, held = zip(*(_column(name, str(one), frame.get_column(one)) for one in names), strict=True)
     if not all(isinstance(one, str) for one in names):
         if any(isinstance(one, str) for one in names) or any(one.kind != NUMBER for one in columns):
             raise DataError(f"The columns of {name} must have names that are text: use columns.astype(str).")
         return np.stack(held, axis=1)
     library = "pandas" if frame.implementation.is_pandas_like() else frame.implementation.name.lower()
+    if library == "pyarrow":
+        library = next((one for one in _LIBRARIES if find_spec(one) is not None), "pyarrow without pandas and polars")
     if library not in _LIBRARIES:
         raise DataError(f"Expected {name} as a table of pandas, polars or pyarrow, got one of {library}.")
     return Table(columns, held, library)
@@ -298,17 +298,6 @@ def _polars(column: Column, values: NDArray[Any]) -> Any:
                 return dates
             return dates.dt.replace_time_zone("UTC").dt.convert_time_zone(column.zone)
     return pl.Series(column.name, values)
-
-
-def _pyarrow(column: Column, values: NDArray[Any]) -> Any:
-    import pyarrow as pa
-
-    match column.kind:
-        case "text":
-            return pa.array(values.tolist(), type=pa.string())
-        case "date":
-            return pa.array(values, type=pa.timestamp("us")).cast(pa.timestamp("us", column.zone or None))
-    return pa.array(values)
 
 
 def _cells(column: Column, values: NDArray[Any]) -> list[bytes]:

@@ -47,7 +47,7 @@ def try_student(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fitted = fit_student(short, PublicData(some), labels, classes=classes, seed=0)
+                fitted = fit_student(short, PublicData(some, nan_ok=True), labels, classes=classes, seed=0)
                 if keep:
                     with tempfile.TemporaryDirectory(prefix="terrine-") as folder:
                         fitted.save(folder, card={})

@@ -1,0 +1,122 @@
+"""Labels of any hashable type: text, numbers, truth values, dates, tuples; a class list of one kind."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from terrine.errors import InputError
+
+_PLAIN = ("text", "number", "truth value")  # numpy holds lists of these as arrays
+
+
+def named_classes(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Names to vote by, and the labels themselves, (n_classes,)."""
+    given = list(classes)
+    kinds = {_kind(value) for value in given}
+    if len(given) < 2 or len({_key(value) for value in given}) != len(given):
+        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(given)}.")
+    if len(kinds) > 1:
+        raise InputError("Expected classes that are all of one type (all text, all numbers, ...), got a mixture.")
+    if kinds <= set(_PLAIN):
+        values = np.asarray(given)
+        names = tuple(str(value) for value in values.tolist())
+    else:
+        values = _objects(given)
+        names = tuple(map(str, given))
+    if len(set(names)) != len(names):
+        raise InputError("Expected classes that are different labels when they are written as text, got two alike.")
+    return names, values
+
+
+def indices_of(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Class indices of private labels; which row is wrong is said, what it holds is not."""
+    if y is None:
+        raise InputError("Expected labels: PATEClassifier requires y to be passed, but the target y is None.")
+    given: Any = y.to_pylist() if hasattr(y, "to_pylist") else y if isinstance(y, Iterable) else np.asarray(y)
+    kind = _kind(classes.tolist()[0])
+    if kind not in _PLAIN:
+        return _looked_up(given, classes, kind)
+    dtype = getattr(given, "dtype", None)
+    if not (isinstance(dtype, np.dtype) and dtype.kind != "O") and getattr(given, "ndim", 1) == 1:
+        for row, value in enumerate(given):  # looked at before numpy makes one type of several
+            if not isinstance(value, (list, tuple, np.ndarray)) and _kind(value) != kind:
+                raise _strange(row)
+    labels = _column(given)
+    found = np.full(len(labels), -1, dtype=np.int64)
+    for k, value in enumerate(classes.tolist()):
+        found[labels == value] = k
+    if (found < 0).any():
+        raise _strange(int(np.argmin(found)))
+    return found
+
+
+def _column(given: Any) -> NDArray[Any]:
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
+    try:
+        labels = column_or_1d(given, warn=True)
+    except ValueError:
+        labels = None
+    if labels is None:
+        raise InputError("Expected y as one label per row, got a table of several columns.")
+    check_classification_targets(labels)
+    return np.asarray(labels)
+
+
+def _looked_up(given: Any, classes: NDArray[Any], kind: str) -> NDArray[np.int64]:
+    if getattr(given, "ndim", 1) != 1:
+        raise InputError("Expected y as one label per row, got a table of several columns.")
+    places = {_key(value): k for k, value in enumerate(classes.tolist())}
+    found = []
+    for row, value in enumerate(given):
+        try:
+            place = places.get(_key(value)) if _kind(value) == kind else None
+        except InputError:  # unhashable
+            place = None
+        if place is None:
+            raise _strange(row)
+        found.append(place)
+    return np.array(found, dtype=np.int64)
+
+
+def _strange(row: int) -> InputError:
+    return InputError(f"Expected labels among classes, got one that is not in row {row}; its value is not shown.")
+
+
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    held = np.empty(len(values), dtype=object)
+    for k, value in enumerate(values):  # one by one: numpy would make a table of tuples
+        held[k] = value
+    return held
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (bool, np.bool_)):
+        return "truth value"
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return "number"
+    if isinstance(value, (datetime.date, np.datetime64)):
+        return "date"
+    return type(value).__name__
+
+
+def _key(value: Any) -> Any:
+    """What two labels are compared by: 1 is not True, and a date is one whatever library holds it."""
+    kind = _kind(value)
+    if kind == "tuple":
+        return kind, tuple(_key(one) for one in value)
+    if kind == "date" and getattr(value, "tzinfo", None) is None:
+        value = np.datetime64(value, "us").item()
+    try:
+        hash(value)
+    except TypeError:
+        raise InputError(f"Expected classes that can be compared (hashable), got {kind}.") from None
+    return kind, value

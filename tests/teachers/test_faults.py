@@ -20,6 +20,7 @@ from terrine.executors import Processes
 from terrine.teachers import TeacherEnsemble, fit_teachers
 
 KILLS = amount(1, soak=10)
+N_TEACHERS, CHUNKS = 36, 12
 DATA = task()
 X = images(50, seed=1)[0]
 PROGRAM = """
@@ -32,14 +33,16 @@ PROGRAM = """
 
         data, two = task(), Processes(n_workers=2)
         teacher, store = TEACHERS[{name!r}], {store!r}
-        fit_teachers(data, shares_of(data, 60), teacher, classes=CLASSES, seed=0, executor=two, store=store)
+        fit_teachers(data, shares_of(data, {n}), teacher, classes=CLASSES, seed=0, executor=two, store=store)
 """
 
 
 def start(tmp_path: Path, name: str) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).parents[2])
     script = tmp_path / "program.py"
-    script.write_text(textwrap.dedent(PROGRAM.format(root=root, name=name, store=str(tmp_path / "store"))))
+    script.write_text(
+        textwrap.dedent(PROGRAM.format(root=root, name=name, store=str(tmp_path / "store"), n=N_TEACHERS))
+    )
     return subprocess.Popen([sys.executable, str(script)])
 
 
@@ -72,15 +75,17 @@ def test_the_whole_program_is_killed_at_random_moments(tmp_path, name, record_pr
         while any(map(alive, workers)):  # they follow it
             time.sleep(0.005)
         caught.append(finished(store))
-    assert 0 < len(caught[0]) < 20  # some were finished, and some were not
+    assert 0 < len(caught[0]) < CHUNKS  # some were finished, and some were not
     program = start(tmp_path, name)
     assert program.wait(timeout=300) == 0
-    assert chunks(store) == 20
+    assert chunks(store) == CHUNKS
     assert not list(store.glob(".*"))
     in_the_end = finished(store)
     assert all(then.items() <= in_the_end.items() for then in caught)  # nothing was taught twice
     teacher = TEACHERS[name]
-    undisturbed = fit_teachers(DATA, shares_of(DATA, 60), teacher, classes=CLASSES, seed=0, store=tmp_path / "quiet")
+    undisturbed = fit_teachers(
+        DATA, shares_of(DATA, N_TEACHERS), teacher, classes=CLASSES, seed=0, store=tmp_path / "quiet"
+    )
     resumed = TeacherEnsemble.load(store, teacher)
     assert (resumed.vote(X).counts == undisturbed.vote(X).counts).all()
     if name == "nets":  # skops' names for arrays are not the same twice
@@ -119,14 +124,14 @@ def test_a_worker_is_killed_in_the_middle(tmp_path):
             os.kill(pid, signal.SIGKILL)
             killed.append(chunks(store))
 
-    shares = shares_of(DATA, 60)
+    shares = shares_of(DATA, N_TEACHERS)
     killer = threading.Thread(target=kill)
     killer.start()
     two = Processes(n_workers=2)
     taught = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0, executor=two, store=store)
     killer.join()
     assert killed
-    assert killed[0] < 20
+    assert killed[0] < CHUNKS
     undisturbed = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0)
     assert (taught.vote(X).counts == undisturbed.vote(X).counts).all()
     assert not list(store.glob(".*")) or teach_again_sweeps(store, shares)

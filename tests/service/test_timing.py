@@ -52,15 +52,15 @@ class Trees(Service):
 class Telling:
     """Voters that take longer the more of them agree, as no voters should."""
 
-    def __init__(self, voters):
-        self._voters = voters
+    def __init__(self, voters, seconds):
+        self._voters, self._seconds = voters, seconds
 
     def __getattr__(self, name):
         return getattr(self._voters, name)
 
     def vote(self, X):
         found = self._voters.vote(X)
-        time.sleep(0.001 * float(found.counts.max(axis=1).sum()))
+        time.sleep(self._seconds * float(found.counts.max(axis=1).sum()))
         return found
 
 
@@ -96,12 +96,15 @@ def test_latency_and_consensus_are_uncorrelated(tmp_path, record_property):
 
 def test_a_service_that_tells_is_found_out(tmp_path):
     """The control: the same ranks, of voters that tell and a service that does not pace them."""
-    service = Trees(tmp_path / "l.sqlite", pace=0)
-    service.voters = Telling(service.voters)
-    rows = service.X[:60]
-    top = service.voters.vote(rows).counts.max(axis=1)
-    took, _ = latencies(service, rows)
-    assert spearmanr(took, top).statistic > 3.3 / np.sqrt(len(rows))
+    for seconds in (0.001, 0.004, 0.016):  # for each vote: more where the machine is too busy to hear it
+        service = Trees(tmp_path / f"{seconds}.sqlite", pace=0)
+        rows = service.X[:60]
+        top = service.voters.vote(rows).counts.max(axis=1)
+        service.voters = Telling(service.voters, seconds)
+        took, _ = latencies(service, rows)
+        if (found := spearmanr(took, top).statistic) > 3.3 / np.sqrt(len(rows)):
+            break
+    assert found > 3.3 / np.sqrt(len(rows))
 
 
 def experiment():

@@ -57,7 +57,8 @@ class Cluster:
         token.chmod(0o600)
         ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
         ray |= {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}  # a death is seen soon
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | ray
+        ours = ("RAY_", "OMP_")  # how many threads a task has is for Ray to say
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | ray
         with socket.socket() as free:
             free.bind((HEAD, 0))
             self.port = free.getsockname()[1]

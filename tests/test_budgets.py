@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terrine.accounting.costs import worst_case_cost
@@ -141,7 +141,6 @@ def true_cost(mechanism):
     return sum(Fraction(float(cost)) for cost in costs)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4000)), min_size=1, max_size=40))
 def test_thousands_of_tiny_charges_never_drift_below_the_truth(first, steps):
     """Exact fractions say what was really spent; the filter's whole numbers are never below, and stop in time."""

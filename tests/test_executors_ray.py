@@ -160,7 +160,7 @@ def check_a_node_that_dies_in_the_middle_changes_no_result(cluster, folder):
 
 def test_a_local_ray_comes_and_goes_with_the_map():
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "OMP_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token"), "RAY_TMPDIR": str(folder)}
     (folder / "token").write_text(secrets.token_hex(32))
     program = """

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -104,7 +104,6 @@ def histograms_and_students(draw):
 ROUNDS_APART = 2.0**-49 + 2.0**-54  # 128 - 256 p rounds down to the lattice as floats go, and 129 - 256 p up
 
 
-@settings(max_examples=200, deadline=None)
 @given(histograms_and_students())
 @example((np.array([128, 128]), np.array([ROUNDS_APART, 1 - ROUNDS_APART])))
 def test_a_move_changes_the_score_by_at_most_one_vote_exactly(case):

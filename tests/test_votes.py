@@ -10,7 +10,7 @@ import stat
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terrine.errors import InputError, SecretError, VotesError
@@ -107,7 +107,6 @@ def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkey
     assert os.listdir(tmp_path) == ["v.npz"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), n_teachers=st.integers(1, 9), n_queries=st.integers(1, 7), n_classes=st.integers(2, 6))
 def test_tally_counts_like_a_loop_and_knows_no_teacher_by_place(data, n_teachers, n_queries, n_classes):
     row = st.lists(st.integers(0, n_classes - 1), min_size=n_queries, max_size=n_queries)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terrine.accounting import costs, theorems
@@ -207,7 +207,6 @@ def test_checks_and_answers_are_charged_apart() -> None:
 # Sums
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), sigma=st.floats(0.5, 200), m=st.integers(2, 20), consensus=st.floats(0.05, 0.95))
 def test_the_papers_gnmax_cost_is_the_sum_of_its_theorem(seed: int, sigma: float, m: int, consensus: float) -> None:
     votes = synthetic_votes(n_queries=40, n_classes=m, n_teachers=250, consensus=consensus, seed=seed)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 from tests.oracles import gnmax as oracle
@@ -21,7 +21,6 @@ from terrine.errors import InputError
 ORDERS = [2.0, 1.2, 14.5, 60.0, 5.0]  # in no order
 sigmas = st.sampled_from([1.0, 2.5, 7.0, 40.0, 150.0])  # the worst case of a sigma is searched for once
 histograms = st.lists(st.integers(0, 60), min_size=2, max_size=6).filter(any)
-few = settings(max_examples=60, deadline=None)
 
 
 def gnmax(counts: object, sigma: float, orders: object = ORDERS) -> np.ndarray:
@@ -46,7 +45,6 @@ def partitions(total: int, parts: int, largest: int | None = None) -> Iterator[l
 # Properties
 
 
-@few
 @given(histograms, sigmas)
 def test_the_forward_direction_stays_below_the_papers_bound(counts: list[int], sigma: float) -> None:
     bound = theorems.rdp_gnmax(theorems.log_q_gaussian(counts, sigma=sigma), sigma=sigma, orders=ORDERS)[0]
@@ -55,7 +53,6 @@ def test_the_forward_direction_stays_below_the_papers_bound(counts: list[int], s
         assert (forward <= bound * (1 + 1e-9) + 1e-14).all()
 
 
-@few
 @given(histograms, sigmas, st.floats(-3, 3), st.randoms())
 def test_what_any_histogram_costs(counts: list[int], sigma: float, position: float, random) -> None:
     check = {"threshold": max(counts) + position * 2 * sigma, "sigma_check": 2 * sigma, "sigma_vote": sigma}

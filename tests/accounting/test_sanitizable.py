@@ -7,7 +7,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles import gnmax as oracle
 
@@ -51,7 +51,6 @@ def test_the_ends(bound, independent):
     assert (never == (worst if bound is rdp_gnmax_sanitizable else 0)).all()  # a check that is always passed is sure
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 80), min_size=2, max_size=6).filter(any), st.sampled_from(SIGMAS), st.floats(-4, 4))
 def test_it_bounds_the_forward_divergence(counts, sigma, position):
     orders = ORDERS[ORDERS < 1000]

@@ -198,13 +198,13 @@ def test_progress_is_told_in_a_pipe_too(monkeypatch, capfd):
 
 
 def test_the_demonstration(terrine, tmp_path, monkeypatch):
-    """The same stages and page, on a thirtieth of the images."""
+    """The same stages and page, on a fiftieth of the images."""
     small = demonstration.DEMO.model_dump(exclude_none=True)
-    small["data"]["options"] |= {"n_private": 4_000, "n_public": 400, "n_test": 200}
-    small["teachers"] |= {"number": 20, "executor": "serial"}
-    small["privacy"] |= {"queries": 400, "epsilon": 20.0}
+    small["data"]["options"] |= {"n_private": 2_400, "n_public": 300, "n_test": 100}
+    small["teachers"] |= {"number": 12, "executor": "serial"}
+    small["privacy"] |= {"queries": 300, "epsilon": 20.0}
     monkeypatch.setattr(demonstration, "DEMO", RunConfig.model_validate(small))
-    monkeypatch.setattr(demonstration, "COMPARED", 1_000)
+    monkeypatch.setattr(demonstration, "COMPARED", 500)
     code, out, _ = terrine("demo", "--out", "demo")
     assert code == 0
     for words in ("student", "without privacy", "answers given", "ε, publishable", "report.html"):
@@ -223,6 +223,7 @@ classes = ["a", "b"]
 number = 10
 kind = "sklearn"
 estimator = "sklearn.{estimator}"
+options = {options}
 executor = "serial"
 keep = {keep}
 partition = "balanced"
@@ -243,7 +244,9 @@ def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, t
     rng = random.Random(0)
     lines = [f"{rng.gauss(k % 2, 0.3)},{rng.gauss(0, 1)},{'ab'[k % 2]}" for k in range(200)]
     (tmp_path / "public.csv").write_text("x,y\n" + "\n".join(line.rpartition(",")[0] for line in lines[:60]))
-    (tmp_path / "own.toml").write_text(CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep))
+    (tmp_path / "own.toml").write_text(
+        CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep, options="{n_estimators = 5}")
+    )
     said, files = [], []
     for place, cell in enumerate(("0.5", "1e39")):
         (tmp_path / "private.csv").write_text("x,y,kind\n" + "\n".join([f"{cell},0.1,a", *lines]))
@@ -272,7 +275,7 @@ def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, t
 def test_a_teacher_that_cannot_work_is_refused_before_a_private_row_is_dealt(terrine, tmp_path):
     (tmp_path / "private.csv").write_text("x,kind\n" + "\n".join(f"{k},{'ab'[k % 2]}" for k in range(40)))
     (tmp_path / "public.csv").write_text("x\n" + "\n".join(str(-k) for k in range(30)))
-    (tmp_path / "own.toml").write_text(CSV.format(estimator="naive_bayes.MultinomialNB", keep="true"))
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="naive_bayes.MultinomialNB", keep="true", options="{}"))
     code, _, error = terrine("run", "own.toml", "--out", tmp_path / "out")
     assert code == 2
     assert "public rows it failed with ValueError: Negative values in data" in error

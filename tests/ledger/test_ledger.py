@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests import postgres
 from tests.postgres import MEMORY, meddle, on_server
+from tests.soak import amount
 
 from terrine.accounting.costs import worst_case_cost
 from terrine.budgets import UNIT_BITS, CountBudget, FilterBudget
@@ -254,8 +255,8 @@ class OnServer(Model):
         pass
 
 
-Model.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
-OnServer.TestCase.settings = settings(max_examples=4, stateful_step_count=25, deadline=None)
+Model.TestCase.settings = settings(max_examples=amount(8, soak=60), stateful_step_count=25, deadline=None)
+OnServer.TestCase.settings = settings(max_examples=amount(3, soak=20), stateful_step_count=25, deadline=None)
 TestModel = Model.TestCase
 TestModelOnServer = OnServer.TestCase
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.soak import amount
 
 from terrine import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Sensitive, Votes, synthetic_votes
 from terrine.errors import InputError
@@ -51,7 +52,7 @@ def log_curve(parts: list[Part], *, every: int = 1) -> tuple[np.ndarray, np.ndar
 # ---- the maximum over distances ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=amount(40, soak=500))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 0.003, 0.05, 0.4, 5.0]), st.sampled_from([0.0, 1.0, 80.0]))
 def test_branch_and_bound_finds_the_maximum(seed: int, beta: float, spread: float) -> None:
     """On any parts: lines with values far apart, with plateaus and with -inf, of several lengths and weights."""
@@ -69,7 +70,7 @@ def test_branch_and_bound_finds_the_maximum(seed: int, beta: float, spread: floa
     assert log_smooth(parts, beta=beta) == pytest.approx((curve - beta * distances).max(), abs=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=amount(10, soak=100))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(ACCOUNTANTS[:2]))
 def test_branch_and_bound_on_random_votes(seed: int, accountant: str) -> None:
     rng = np.random.default_rng(seed)

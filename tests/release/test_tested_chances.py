@@ -77,7 +77,7 @@ def powers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high).map(lambda exponent: 10.0**exponent)
 
 
-@settings(max_examples=amount(150, soak=3000), deadline=None)
+@settings(max_examples=amount(60, soak=3000))
 @given(
     budget=powers(-12, 9),
     share=st.one_of(st.floats(0, 1), powers(-12, 0).map(lambda x: 1 - x)),

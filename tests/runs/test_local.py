@@ -30,7 +30,7 @@ from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
 from terrine.votes import Ballots, tally
 
-KILLS = amount(2, soak=10)
+KILLS = amount(1, soak=10)
 SETTINGS = """
 seed = 3
 [data]

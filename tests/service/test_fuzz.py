@@ -23,13 +23,13 @@ from terrine import Ledger
 from terrine.service.app import Limits
 from terrine.service.keys import Keys
 
-CASES = amount(1500, soak=100_000)
+CASES = amount(1000, soak=100_000)
 RAW_CASES = amount(60, soak=2000)
 
 
 def test_schemathesis(tmp_path, record_property):
     """Requests made from the OpenAPI document, good and bad; what comes back is what the document says."""
-    where, examples = tmp_path / "l.sqlite", amount(12, soak=300)
+    where, examples = tmp_path / "l.sqlite", amount(6, soak=300)
     Ledger(where, budget=budget_for(1_000_000)).close()
     key = Keys(where).create("fuzz")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

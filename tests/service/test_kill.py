@@ -1,6 +1,6 @@
 """Servers and databases killed under load: no answer without its charge, no charge twice, no answer changed.
 
-Two kills in `make test`; 200 of the server and 20 of PostgreSQL in `make soak`.
+One kill of each in `make test`; 200 of the server and 20 of PostgreSQL in `make soak`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from terrine import Labeller, Ledger
 from terrine.ledger.entries import RESERVE, SETTLE
 from terrine.service.keys import Keys
 
-CLIENTS = 16
+CLIENTS = amount(8, soak=16)
 POOL = 3000  # distinct rows; some are asked often
 
 
@@ -110,7 +110,7 @@ def check(where, load, *, kills):
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_server_is_killed(kind, tmp_path, record_property):
-    kills = amount(2, soak=200)
+    kills = amount(1, soak=200)
     where = database(kind, tmp_path)
     Ledger(where, budget=budget_for(10_000_000)).close()
     key = Keys(where).create("load")

@@ -13,7 +13,7 @@ from terrine import Ledger
 from terrine.service.keys import Keys
 
 CLIENTS = 64
-ANSWERS = amount(150, soak=1000)
+ANSWERS = amount(64, soak=1000)
 
 
 def test_sixty_four_clients_two_servers_one_budget(record_property):

@@ -23,6 +23,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import SVC
+from tests.soak import amount
 from tests.teachers.tasks import CLASSES, KEY, TEACHERS, images, prints, shares_of, task
 
 from terrine.datasets import PrivateData
@@ -65,8 +66,14 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("executor", [Serial(), Processes(n_workers=2)], ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    [
+        *((name, Serial()) for name in FAILING),
+        ("a cell past float32", Processes(n_workers=1)),
+        pytest.param("one member of a class", Processes(n_workers=2), marks=pytest.mark.soak),
+    ],
+)
 def test_one_row_does_not_stop_the_others(name, executor, tmp_path, capfd, caplog, recwarn):
     """The two reproductions: with the row and without it the same things happen, but for one teacher's votes."""
     estimator, change = FAILING[name]
@@ -269,7 +276,7 @@ PROGRAM = """
         shares = partition(data, n_teachers=3, key=bytes(32), method="balanced")
         linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=3))
         for teacher in (SklearnTeacher(estimator=linear), CentroidTeacher()):
-            for executor in (Serial(), Processes(2)):
+            for executor in (Serial(), Processes(1)):
                 taught = fit_teachers(data, shares, teacher, classes="a b c".split(), seed=0, executor=executor)
                 taught.vote(rows, executor=executor)
                 assert taught.n_failed.reveal() == 0
@@ -280,7 +287,7 @@ PROGRAM = """
 def test_nothing_is_heard_of_an_overflow_and_it_fails_no_teacher(filters, tmp_path):
     """Whatever filters a program was started with, in workers too; and whatever numpy was told to raise."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    for kind in ("plain", "odd"):
+    for kind in amount(("odd",), soak=("plain", "odd")):
         done = subprocess.run(
             [sys.executable, "-W", filters, str(tmp_path / "program.py"), kind],
             capture_output=True,

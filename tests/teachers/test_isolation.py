@@ -62,7 +62,10 @@ def test_one_share_does_not_reach_the_other_teachers(undisturbed, name, neighbou
     assert different == [TOUCHED]
 
 
-@pytest.mark.parametrize("name", TEACHERS)
+@pytest.mark.parametrize(
+    "name",
+    ["forest", "nets", *(pytest.param(name, marks=pytest.mark.soak) for name in ("linear", "modules", "centroids"))],
+)
 def test_nor_in_other_processes(undisturbed, name):
     now = taught(changed(), teacher=TEACHERS[name], executor=Processes(n_workers=2))
     assert [k for k in range(7) if now[k] != undisturbed[name][k]] == [TOUCHED]

@@ -28,21 +28,34 @@ RIDDLES = (
     r"as many first",
     r"unless told",
     r"\bin view\b",
+    r"what became of",  # "What happened to a request"
+    r"such a one\b",
+    r"over a wire",
+    r"go(?:es)? on from",  # a ledger "continues from" a head
+    r"unless given",  # say "default: ..."
+    r"lets? (?:\w+ )?(?:answers|labels) out",
+    r"nobody's business",
+    r"in its own words",
 )
+# Rooms whose messages say what is wrong, where, and what to do next; the others still say "Expected X, got Y."
+PLAIN = (
+    "_",
+    "accounting/",
+    "budgets",
+    "errors",
+    "executors",
+    "features/",
+    "labeller/",
+    "ledger/",
+    "mechanisms",
+    "noise",
+)
+PLAIN += ("partitioning", "release/", "sensitive", "service/", "teachers/", "votes")
 # Occurrences today, in files that are not yet rewritten
 ALLOWED = {
-    "README.md": 4,
-    "docs/api.md": 1,
-    "docs/architecture.md": 1,
-    "docs/cli.md": 5,
-    "docs/ledger.md": 5,
-    "docs/service.md": 2,
-    "src/terrine/_validate.py": 1,
-    "src/terrine/accounting/costs.py": 2,
-    "src/terrine/accounting/theorems.py": 1,
-    "src/terrine/analysis.py": 1,
-    "src/terrine/budgets.py": 13,
-    "src/terrine/cli/analyses.py": 5,
+    "docs/cli.md": 8,
+    "src/terrine/analysis.py": 2,
+    "src/terrine/cli/analyses.py": 8,
     "src/terrine/cli/serving.py": 2,
     "src/terrine/datasets/adult.py": 1,
     "src/terrine/datasets/blobs.py": 1,
@@ -53,41 +66,15 @@ ALLOWED = {
     "src/terrine/datasets/mnist.py": 1,
     "src/terrine/datasets/readers.py": 4,
     "src/terrine/datasets/svhn.py": 2,
-    "src/terrine/errors.py": 1,
-    "src/terrine/estimator.py": 6,
-    "src/terrine/features/features.py": 5,
-    "src/terrine/labeller/labeller.py": 3,
-    "src/terrine/labeller/voters.py": 1,
-    "src/terrine/ledger/audit.py": 3,
-    "src/terrine/ledger/backends.py": 1,
-    "src/terrine/ledger/chain.py": 1,
-    "src/terrine/ledger/entries.py": 5,
-    "src/terrine/ledger/ledger.py": 4,
-    "src/terrine/ledger/store.py": 1,
-    "src/terrine/mechanisms.py": 1,
-    "src/terrine/partitioning.py": 4,
-    "src/terrine/release/tested.py": 6,
-    "src/terrine/release/tested_chances.py": 2,
+    "src/terrine/estimator.py": 9,
     "src/terrine/runs/base.py": 2,
     "src/terrine/runs/config.py": 2,
     "src/terrine/runs/interactive.py": 3,
     "src/terrine/runs/local.py": 2,
     "src/terrine/runs/remote.py": 1,
-    "src/terrine/service/batching.py": 3,
-    "src/terrine/service/client.py": 4,
-    "src/terrine/service/keys.py": 2,
-    "src/terrine/service/parsing.py": 2,
-    "src/terrine/service/schemas.py": 1,
-    "src/terrine/service/wire.py": 1,
     "src/terrine/students/lessons.py": 1,
     "src/terrine/students/nets.py": 2,
     "src/terrine/students/neural.py": 2,
-    "src/terrine/teachers/centroids.py": 1,
-    "src/terrine/teachers/modules.py": 4,
-    "src/terrine/teachers/nets.py": 1,
-    "src/terrine/teachers/stacked.py": 3,
-    "src/terrine/teachers/store.py": 2,
-    "src/terrine/votes.py": 5,
 }
 
 
@@ -132,6 +119,14 @@ def test_what_people_read_has_no_riddles() -> None:
     more = {name: found[name] for name, n in counts.items() if n > ALLOWED.get(name, 0)}
     assert not more, "say which, how many, where:\n" + "\n".join(f"{k}: {one}" for k, v in more.items() for one in v)
     assert counts == ALLOWED, f"some are gone: lower the numbers to {counts}"
+
+
+def test_messages_do_not_make_the_reader_compare_two_things() -> None:
+    """ "Expected a ledger, got no such file." is a riddle with two halves; "ledger.sqlite: no such file." is none."""
+    rooms = tuple(f"src/terrine/{room}" for room in PLAIN)
+    for name, text in texts().items():
+        if name.startswith(rooms):
+            assert not re.findall(r"Expected [^.]*", text), name
 
 
 @pytest.mark.parametrize(

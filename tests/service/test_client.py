@@ -58,7 +58,7 @@ def test_errors_have_their_types(tmp_path):
     with service.serving() as url:
         labeller = remote(url, service)
         labeller.label(rows_of(6), request_id="a")
-        with pytest.raises(RequestError, match="rows that request"):
+        with pytest.raises(RequestError, match="was used before, for other rows"):
             labeller.label(rows_of(6, seed=1), request_id="a")
         with pytest.raises(InputError, match=r"shape \(2,\), got \(3,\)"):
             labeller.label(np.zeros((2, 3)), request_id="b")
@@ -70,7 +70,7 @@ def test_errors_have_their_types(tmp_path):
             labeller.label(rows_of(6, seed=3), request_id="d")
         other = RemoteLabeller(url, key=service.admin, retries=0)
         other.label(rows_of(2, seed=4), request_id="e")
-        with pytest.raises(BudgetError, match="what is left: 0 queries"):
+        with pytest.raises(BudgetError, match="left: 0 queries"):
             other.label(rows_of(2, seed=5), request_id="f")
         with pytest.raises(ServiceError, match="unknown_key"):
             RemoteLabeller(url, key="terrine_nobody", retries=0)

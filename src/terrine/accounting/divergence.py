@@ -174,7 +174,7 @@ class Moves:
     def largest_divergence(self, orders: Array) -> Array:
         """Max over moves and directions, (histograms, orders), for ascending orders."""
         if not self.allowed.any(axis=1).all():
-            raise InputError("Expected at least one vote and two classes in every histogram.")
+            raise InputError("Every histogram needs at least one vote and two classes.")
         n_histograms, n_moves = self.allowed.shape
         self._flatten()
         promise = self._log_bound(2.0, 1)  # which move is likely the worst: only the order of evaluation hangs on it

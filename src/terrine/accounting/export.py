@@ -15,8 +15,7 @@ except ImportError:
     from terrine.errors import MissingDependencyError
 
     raise MissingDependencyError(
-        "Expected dp-accounting for the export, got no such package; "
-        "install it with: pip install 'terrine[dp-accounting]'"
+        "The export to dp-accounting needs that package. Install it with: pip install 'terrine[dp-accounting]'"
     ) from None
 
 from terrine.accounting.costs import worst_case_cost

@@ -96,8 +96,8 @@ def as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
     images = np.asarray(images)
     if images.ndim not in (3, 4) or images.dtype != np.uint8 or min(images.shape[1:3]) < 4:
         raise InputError(
-            "Expected images of shape (height, width[, channels]), at least 4 x 4, and dtype uint8 to encode, "
-            f"got rows of shape {images.shape[1:]}, dtype {images.dtype}."
+            "The encoder needs images of shape (height, width[, channels]), at least 4 x 4, and "
+            f"dtype uint8, got shape {images.shape[1:]}, dtype {images.dtype}."
         )
     return np.ascontiguousarray(images if images.ndim == 4 else images[..., None])
 
@@ -107,7 +107,7 @@ def torch_or_say() -> Any:
         import torch
     except ImportError:
         raise MissingDependencyError(
-            "Expected PyTorch for an encoder, got no such package; install it with: pip install 'terrine[torch]'"
+            "The encoder needs PyTorch. Install it with: pip install 'terrine[torch]'"
         ) from None
     return torch
 

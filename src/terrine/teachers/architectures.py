@@ -128,6 +128,7 @@ def _image(row_shape: tuple[int, ...], *, at_least: int) -> tuple[int, int, int]
     """Channels, height and width."""
     if len(row_shape) not in (2, 3) or min(row_shape[:2]) < at_least:
         raise InputError(
-            f"Expected images (height, width[, channels]) of at least {at_least} x {at_least}, got {row_shape}."
+            f"Rows must be images (height, width[, channels]) of at least {at_least} x {at_least}, "
+            f"got shape {row_shape}."
         )
     return (*row_shape, 1)[2], row_shape[0], row_shape[1]

@@ -94,7 +94,7 @@ def is_listed(estimator: Any) -> bool:
 def ask(model: Any, rows: NDArray[Any]) -> NDArray[np.int16]:
     """(n_rows,) votes of a model whose estimator is listed.
 
-    What raises all the same raises whatever finite rows it is asked, for what a row can do was looked at before: it is
+    What still raises does so on any finite rows, since rows that could cause it were set aside before. It is
     its share's doing, and every row has its vote for class 0.
     """
     steps = _steps(model)
@@ -154,7 +154,7 @@ def _indices(model: Any, rows: Any) -> NDArray[np.int16] | None:
 
 
 def _transformed(step: Any, X: Any, lost: NDArray[Any]) -> Any:
-    """The step's rows; those that it cannot take, or makes something of that is not finite, are lost and 0."""
+    """The step's rows. Those that it cannot take, or makes infinite or nan, are marked lost and are 0."""
     match _name(step):
         case "passthrough":
             return X

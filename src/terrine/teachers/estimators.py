@@ -55,7 +55,7 @@ class SklearnTeacher:
         from sklearn.base import BaseEstimator, is_classifier
 
         if not isinstance(self.estimator, BaseEstimator) or not is_classifier(self.estimator):
-            raise InputError(f"Expected a scikit-learn classifier, got {type(self.estimator).__name__}.")
+            raise InputError(f"estimator must be a scikit-learn classifier, got {type(self.estimator).__name__}.")
         _validate.integer("chunk", self.chunk, at_least=1)
 
     def settings(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class SklearnTeacher:
         except StoreError:
             raise
         except Exception:  # skops and zipfile raise many types for damaged files
-            raise StoreError("Expected a skops file of models, got one that cannot be read.") from None
+            raise StoreError("This skops file of models cannot be read. Delete it and teach again.") from None
         return models
 
 
@@ -132,7 +132,7 @@ def _constant(vote: int, rows: NDArray[Any]) -> NDArray[np.int16]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """In one thread: a share is too small for more, and threads that wait for each other cost ten times as much.
+    """One thread: a share is too small for more, and threads that wait for each other take ten times as long.
 
     And unheard: what an estimator warns of, in a process of its own too, depends on private rows.
     """
@@ -154,7 +154,9 @@ def _trusted(data: bytes) -> list[str]:
     found: list[str] = _skops().get_untrusted_types(data=data)
     foreign = [name for name in found if not name.startswith(_PARTS)]
     if foreign:
-        raise StoreError(f"Expected scikit-learn models, got types that are not trusted: {foreign[:3]}.")
+        raise StoreError(
+            f"The models hold types that are neither skops' nor scikit-learn's, and are not trusted: {foreign[:3]}."
+        )
     return found
 
 
@@ -181,6 +183,6 @@ def _skops() -> Any:
         import skops.io
     except ImportError:
         raise MissingDependencyError(
-            "Expected skops to keep scikit-learn teachers, got no such package; install it with: pip install skops"
+            "Keeping scikit-learn teachers needs the package skops. Install it with: pip install skops"
         ) from None
     return skops.io

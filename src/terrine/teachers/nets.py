@@ -81,9 +81,9 @@ class ConvTeacher:
         try:
             models: dict[str, NDArray[np.float32]] = _safetensors().load(data)
         except Exception:  # safetensors raises its own type for whatever is wrong
-            raise StoreError("Expected a safetensors file of weights, got one that cannot be read.") from None
+            raise StoreError("This safetensors file of weights cannot be read. Delete it and teach again.") from None
         if set(models) != {*_NAMES, _FIXED}:
-            raise StoreError("Expected the weights of two-convolution nets, got others.")
+            raise StoreError("This file does not hold the weights of two-convolution nets. Delete it and teach again.")
         return models
 
     def _device(self) -> str:
@@ -102,6 +102,6 @@ def _safetensors() -> Any:
         import safetensors.numpy
     except ImportError:
         raise MissingDependencyError(
-            "Expected safetensors to keep nets, got no such package; install it with: pip install 'terrine[torch]'"
+            "Keeping nets needs the package safetensors. Install it with: pip install 'terrine[torch]'"
         ) from None
     return safetensors.numpy

@@ -108,7 +108,7 @@ class CountBudget:
         n_queries: the most queries that are put to the teachers, answered or not.
         n_answers: the most votes that are released (default: n_queries). Without a check every query is answered.
         delta: of the guarantee.
-        relation: what neighbouring data sets may differ in, as the partition says.
+        relation: what neighboring data sets may differ in, as the partition says.
     """
 
     mechanism: Mechanism
@@ -189,7 +189,7 @@ class FilterBudget:
     Args:
         epsilon, delta: the guarantee. It is that of the whole budget, however little of it is spent.
         order: above 1; `rule_of_thumb_order` knows a good one.
-        relation: what neighbouring data sets may differ in, as the partition says.
+        relation: what neighboring data sets may differ in, as the partition says.
     """
 
     epsilon: float

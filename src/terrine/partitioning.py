@@ -25,7 +25,7 @@ from terrine.sensitive import Sensitive
 SCHEMA = "terrine.partition/1"
 SHARES_SCHEMA = "terrine.shares/1"
 METHODS = ("hashed", "balanced")
-# What two neighbouring data sets may differ in, so that at most one teacher's share differs.
+# What two neighboring data sets may differ in, so that at most one teacher's share differs.
 UNIT_ANY = "one unit is added, removed or changed"
 UNIT_REPLACED = "one unit is replaced by another; the number of units is public"
 ROW_REPLACED = "one row is replaced by another; the number of rows is public"
@@ -74,7 +74,7 @@ def partition(
             for the owner, before any vote. 0 accepts empty shares.
 
     Formal guarantees:
-        Two neighbouring data sets, as `Partition.relation` says, differ in one teacher's share.
+        Two neighboring data sets, as `Partition.relation` says, differ in one teacher's share.
         "hashed" with unit ids: for every key. Replacing one unit by another is two steps and touches two teachers.
         "balanced", and row numbers where there are no ids: over the draw of the key. A new unit can take the hash of
         the old one and leave all others where they were, which is as likely; so the key is fresh and stays secret,
@@ -119,7 +119,7 @@ class Partition:
         assignment: (n_rows,) teacher ids from 0 to ``n_teachers`` - 1.
         n_teachers: public.
         method: "hashed" or "balanced".
-        relation: what neighbouring data sets may differ in; one of `RELATIONS`.
+        relation: what neighboring data sets may differ in; one of `RELATIONS`.
         secret: 32 bytes that `identify` hashes with; they come from the key and do not reveal it. b"": none.
     """
 
@@ -396,7 +396,7 @@ def _sort_into(folder: Path | None, arrays: dict[str, NDArray[Any]], partition: 
             digest.update(chunk.reshape(-1).view(np.uint8).data)
             if target is not None and place is not None:
                 places = place[start : start + len(chunk)]
-                sorted_rows = np.argsort(places)  # neighbours in the file are written together
+                sorted_rows = np.argsort(places)  # neighbors in the file are written together
                 target[places[sorted_rows]] = chunk[sorted_rows]
                 _let_go(target)
         if isinstance(target, np.memmap):

@@ -140,7 +140,7 @@ class Ballots:
         ids: (n_teachers,) the teachers' ids, distinct over all owners.
         n_classes: public.
         queries: what was asked, as a sha256 of the public rows: owners' ballots on other rows do not mix.
-        relation: what neighbouring data sets may differ in, as the owner's partition says; nor do those of others.
+        relation: what neighboring data sets may differ in, as the owner's partition says; nor do those of others.
         voters: who they are, as `TeacherEnsemble.identity` says it, if that is known.
 
     Examples:
@@ -218,7 +218,7 @@ def tally(predictions: ArrayLike | Iterable[Ballots], *, n_classes: int | None =
 
     Args:
         predictions: (n_teachers, n_queries) class indices; or the `Ballots` of several owners, on the same queries,
-            between neighbours of the same relation, and with ids that no two of them share: a teacher counted twice
+            between neighbors of the same relation, and with ids that no two of them share: a teacher counted twice
             would break the guarantee.
         n_classes: public; ballots bring their own.
     """

@@ -122,7 +122,7 @@ def cost(
     It is a statement about these votes, not a guarantee of the mechanism.
 
     Args:
-        accountant: "exact", the largest divergence to any neighbour, both directions, the check and the answer as one
+        accountant: "exact", the largest divergence to any neighbor, both directions, the check and the answer as one
             mechanism [TERRINE, Thm. 4] [TERRINE, Thm. 5]; "sanitizable" [TERRINE, Thm. 7] and "paper" [PATE18, Thm. 6]:
             bounds in one direction that are functions of q alone, with check and answer both charged on every query.
             LNMax has the bound of 2017 only.

@@ -128,7 +128,7 @@ def guarantee(
         curve: an RdpCurve, or a Sensitive one.
         delta: in (0, 1); it has no default on purpose.
         conversion: "tight" or "classic".
-        relation: what two neighbouring data sets may differ in.
+        relation: what two neighboring data sets may differ in.
         n_records: where given, a delta that is not below 1/n_records draws a warning.
 
     Returns:

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 CELLS = 500_000  # floats in the largest temporary of one thread
 _REACH = 9.0  # standard deviations beyond a mode: e⁻⁴⁰ of the mass is left out
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-_BLOCK = 12  # neighbouring orders that share one decision about which moves to evaluate
+_BLOCK = 12  # neighboring orders that share one decision about which moves to evaluate
 
 
 @dataclass(frozen=True)

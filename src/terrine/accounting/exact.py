@@ -1,4 +1,4 @@
-"""The exact accountant: the Rényi divergence of GNMax and of Confident-GNMax to every neighbour, computed.
+"""The exact accountant: the Rényi divergence of GNMax and of Confident-GNMax to every neighbor, computed.
 
 The largest divergence over all moves of one vote, in both directions, is the cost of these votes. It is secret.
 
@@ -40,7 +40,7 @@ def log_probabilities(counts: ArrayLike, *, sigma: float) -> Array:
 
 
 def rdp_gnmax_exact(counts: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
-    """The largest Rényi divergence, both directions, from GNMax at these votes to any neighbour.
+    """The largest Rényi divergence, both directions, from GNMax at these votes to any neighbor.
 
     Args:
         counts: (n_queries, n_classes) votes.

@@ -115,7 +115,7 @@ def _in_order_given(log_q: ArrayLike, orders: ArrayLike, by_order: Callable[...,
 
 
 def _log_sum(first: Array, second: Array) -> Array:
-    """log(e^first + e^second), as np.logaddexp but three times faster where exp and log1p are vectorised."""
+    """log(e^first + e^second), as np.logaddexp but three times faster where exp and log1p are vectorized."""
     with np.errstate(invalid="ignore"):
         result: Array = np.maximum(first, second) + np.log1p(np.exp(-np.abs(first - second)))
     return result
@@ -365,7 +365,7 @@ def rdp_lnmax(log_q: ArrayLike, *, scale: float, orders: ArrayLike) -> Array:
 
 
 def log_upper(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
-    """B_U: an upper bound on log q at any neighbour, from log q here.
+    """B_U: an upper bound on log q at any neighbor, from log q here.
 
     (m-1) Phi(Phi^-1(q/(m-1)) + sqrt 2/sigma), at most 1.
 
@@ -375,7 +375,7 @@ def log_upper(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
 
 
 def log_lower(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
-    """B_L: a lower bound on log q at any neighbour, from log q here.
+    """B_L: a lower bound on log q at any neighbor, from log q here.
 
     (m-1) Phi(Phi^-1(q/(m-1)) - sqrt 2/sigma).
 

@@ -1,6 +1,6 @@
 """An encoder of images, learned without labels: two distorted views of one image shall look alike, others not.
 
-Contrastive learning with a small convolutional net and the normalised, temperature-scaled cross-entropy (NT-Xent).
+Contrastive learning with a small convolutional net and the normalized, temperature-scaled cross-entropy (NT-Xent).
 All images are public, so batch statistics are no concern here.
 """
 

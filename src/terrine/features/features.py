@@ -42,13 +42,13 @@ class FeatureRecipe:
         elastic: of a smooth random warp, as a share of half the image.
         stroke: chance of a thinner stroke, and of a thicker one.
         views: the encoder's features are averaged over this many fixed views (1: the image itself).
-        whiten: rounds of making neighbours differ alike in every direction, of an encoder's features.
+        whiten: rounds of making neighbors differ alike in every direction, of an encoder's features.
         whiten_rows: how many of the rows are used for that. With many more, a row's nearest ones are near-copies of
             it, which say little about how its class varies.
         standardise: plain features to mean 0 and deviation 1; False where they are on one scale already.
         neighbours: of a row in the graph.
         dimensions: of the spectral map; None leaves it out: features are the encoder's, whitened.
-        damping: close to 1 lets chains of neighbours reach far.
+        damping: close to 1 lets chains of neighbors reach far.
         nearest: public rows whose places are averaged for a row.
     """
 

@@ -18,7 +18,7 @@ _LARGEST = 2**53  # a double holds it and every whole number below
 class Voters(Protocol):
     """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public.
 
-    Two more attributes are read where there are any. ``relation``: between which neighbours they hold. ``identity``: a
+    Two more attributes are read where there are any. ``relation``: between which neighbors they hold. ``identity``: a
     public word that is theirs alone, as `TeacherEnsemble.identity`; answers are known by it. Without one they are known
     by the names of the classes and the number of teachers only.
     """

@@ -222,7 +222,7 @@ def backend(where: str | Path) -> Sqlite | Postgres:
         raise LedgerError(f"{_FORMS}, not {type(where).__name__}.")
     text = str(where)
     scheme, is_url, rest = text.partition("://")
-    if not is_url and not re.match(r"postgres\w*\W", text):  # a misspelt URL is no file name
+    if not is_url and not re.match(r"postgres\w*\W", text):  # a misspelled URL is no file name
         return Sqlite(_file(text))
     if scheme == "sqlite" and rest.startswith("/"):
         return Sqlite(_file(rest[1:]))

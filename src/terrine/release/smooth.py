@@ -78,7 +78,7 @@ def _log_difference(log_a: Array, log_b: Array) -> Array:
 
 
 def steps_of(log_costs: Array) -> Array:
-    """Log local sensitivity at every place of a line: the larger step to a neighbouring place."""
+    """Log local sensitivity at every place of a line: the larger step to a neighboring place."""
     step = np.maximum(_log_difference(log_costs[1:], log_costs[:-1]), _log_difference(log_costs[:-1], log_costs[1:]))
     steps: Array = np.maximum(np.append(step, -np.inf), np.append(-np.inf, step))
     return steps

@@ -27,7 +27,7 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
     """Chances, in units of 1/ONE, at distances 0, 1, 2, ...; the last holds for all that follow.
 
     The first is ``first``, which is paid for by delta. Each next one is the largest for which test and labels together
-    (labels that cost at most ``cap``) cost at most ``budget`` at this order, whichever neighbour the other is.
+    (labels that cost at most ``cap``) cost at most ``budget`` at this order, whichever neighbor the other is.
 
     [TERRINE, Thm. 13]
     """

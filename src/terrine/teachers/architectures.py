@@ -78,7 +78,7 @@ def resnet32(
     Counted as residual nets are, by layers with a matrix of weights: a first convolution, 3 stages of 5 blocks of 2
     convolutions, and a dense layer, 1 + 30 + 1 = 32; shortcuts have no weights (they are subsampled and filled up with
     zero channels). The stages have ``width``, twice and four times ``width`` channels, as He et al.'s nets for small
-    images. The paper prints no width, slope or normalisation: those are ours.
+    images. The paper prints no width, slope or normalization: those are ours.
 
     Args:
         norm: "batch" (BatchNorm, as He et al.; a teacher's batches and running statistics are of its own share), or

@@ -124,7 +124,7 @@ class ModuleTeacher:
     BatchNorm's running statistics are of one share. A layer that needs other rows of the batch to predict is refused.
     Its randomness is torch's. One after the other, all of it is a function of (seed, k), and a teacher is the same bit
     for bit whatever the executor and the chunk. Stacked, dropout is drawn for a chunk at once, from the seed, the ids
-    and no data: neighbours' shares still change nothing, but another chunk size is another draw; and a GPU may round
+    and no data: neighbors' shares still change nothing, but another chunk size is another draw; and a GPU may round
     differently from run to run.
     """
 

@@ -2,7 +2,7 @@
 
 Every array has the teachers on its first axis and convolutions are matrix products over patches, so that one step of a
 whole chunk of teachers is a handful of large kernels. No statistic crosses teachers, and all randomness of teacher k
-(first weights, order of its data, augmentation, dropout) is a function of (seed, k) and the step: its neighbours can
+(first weights, order of its data, augmentation, dropout) is a function of (seed, k) and the step: its neighbors can
 change without changing it.
 """
 
@@ -152,7 +152,7 @@ def teacher_keys(seed: int, ids: Sequence[int], device: str) -> Any:
 
 
 def uniform(keys: Any, step: int, n: int) -> Any:
-    """(len(keys), n) numbers in [0, 1), the same on every device: a counter through splitmix64's finaliser."""
+    """(len(keys), n) numbers in [0, 1), the same on every device: a counter through splitmix64's finalizer."""
     torch = torch_or_say()
 
     def shifted(z: Any, bits: int) -> Any:

@@ -208,7 +208,7 @@ def test_a_task_that_always_kills_its_worker_is_named_and_costs_no_other(tmp_pat
 
 
 def test_an_exit_without_a_word_is_a_death_too():
-    with pytest.raises(WorkerError, match=r"task 0 .* 1 dead .*exit code 3"):
+    with pytest.raises(WorkerError, match=r"Task 0 .* 1 worker.* died .*exit code 3"):
         list(Processes(n_workers=1).map(die_in_silence, [0], retries=0))
 
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_pickled_is_said():
         list(processes.map(fail_awkwardly, [0]))
     with pytest.raises(Exception, match=r"(?i)pickle"):
         list(processes.map(unpicklable_result, [0]))
-    with pytest.raises(InputError, match=r"top level of a module, got .*<lambda>"):
+    with pytest.raises(InputError, match=r"<lambda> must be a function defined at the top level of a module"):
         processes.map(lambda task, shared: task, [0])
     with pytest.raises(Exception, match=r"(?i)pickle"):
         list(processes.map(add, [lambda: 0]))

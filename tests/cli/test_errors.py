@@ -61,7 +61,7 @@ MISTAKES = [
     (["analyze", "v.npy", *GIVEN, *GNMAX], "Expected no --threshold with --mechanism gnmax"),
     (["analyze", "v.npy", "--delta", "1e-5"], "Expected --threshold with --mechanism confident, got none."),
     (["analyze", "v.npy", *GIVEN, "--queries", "21"], "Expected --queries of at most 20 (rows in v.npy), got 21."),
-    (["analyze", "v.npy", *GIVEN, "--queries", "0"], "whole number of at least 1, got --queries=0."),
+    (["analyze", "v.npy", *GIVEN, "--queries", "0"], "whole number of at least 1, got 0."),
     (["analyze", "v.npy", *GIVEN, "--answers", "21"], "n_answered must be at most n_queries, got n_answered=21"),
     (["analyze", "v.npy", *GIVEN, "--answers", "-1"], "whole number of at least 0, got -1."),
     (

@@ -130,7 +130,7 @@ def test_a_filter_takes_several_mechanisms_and_guarantees_the_whole_budget(where
         assert ledger.summary()["guarantee"]["epsilon"] == 1  # whatever was spent
         with pytest.raises(BudgetError, match=r"needs 1000 queries at a Rényi cost of 8\.34") as caught:
             ledger.reserve(CONFIDENT, n_queries=1000, request_id="c")
-        assert "what is left: a Rényi cost of 0.5" in str(caught.value)
+        assert "left: a Rényi cost of 0.5" in str(caught.value)
 
 
 def test_a_filter_is_filled_to_the_brim_and_not_beyond(where):

@@ -108,7 +108,7 @@ def test_it_goes_on_when_the_server_comes_back(service):
 
 
 def test_nobody_there():
-    with pytest.raises(ServiceError, match=r"ConnectError, 2 times"):
+    with pytest.raises(ServiceError, match=r"ConnectError\), 2 times"):
         RemoteLabeller(f"http://127.0.0.1:{free_port()}", key="k", retries=1)
 
 
@@ -151,13 +151,13 @@ def test_a_service_that_says_something_else_of_itself_is_refused(name, value, se
         return {**found, name: value} if value is not None else {k: v for k, v in found.items() if k != name}
 
     monkeypatch.setattr(RemoteLabeller, "_call", other)
-    with service.serving() as url, pytest.raises(ServiceError, match=rf"/v1/about .*, got another {name}.*: [^\n]*\.$"):
+    with service.serving() as url, pytest.raises(ServiceError, match=rf"/v1/about .* \({name}.*: [^\n]*\.$"):
         remote(url, service)
 
 
 @pytest.mark.parametrize("url", ["", "labels.example.org", "ftp://a", 3])
 def test_bad_urls(url):
-    with pytest.raises(InputError, match="URL"):
+    with pytest.raises(InputError, match="url must start with"):
         RemoteLabeller(url, key="k")
 
 

@@ -227,7 +227,7 @@ def backend(where: str | Path) -> Sqlite | Postgres:
     if scheme == "sqlite" and rest.startswith("/"):
         return Sqlite(_file(rest[1:]))
     if scheme not in ("postgresql", "postgresql+psycopg"):
-        given = f", not {scheme}://..." if scheme.isalnum() and is_url else "; this has none of these forms"
+        given = f", not {scheme}://" if scheme.isalnum() and is_url else "; this has none of these forms"
         raise LedgerError(f"{_FORMS}{given}.")
     try:
         url = sa.make_url(text)

@@ -391,7 +391,7 @@ def test_damaged_and_foreign_files_are_refused(kept):
     for damage, said in (
         (whole[:-10], "cannot be read"),
         (b"", "cannot be read"),
-        (whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:], "another sha256"),
+        (whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:], "sha256 differs"),
         (safetensors.numpy.save({"a": np.zeros(3)}), "schema"),
     ):
         kept.write_bytes(damage)
@@ -452,9 +452,9 @@ def test_plain_rows_need_no_torch_and_only_files_need_safetensors(moons, monkeyp
         ({"dimensions": 0}, "dimensions"),
         ({"temperature": 0}, "temperature must be above 0"),
         ({"elastic": -0.1}, "elastic must be at least 0"),
-        ({"zoom": 1.0}, "zoom below 1"),
-        ({"stroke": 0.5}, "stroke below 0.5"),
-        ({"damping": 1.0}, "damping < 1"),
+        ({"zoom": 1.0}, "zoom must be below 1"),
+        ({"stroke": 0.5}, "stroke must be below 0.5"),
+        ({"damping": 1.0}, "damping must be above 0 and below 1"),
     ],
 )
 def test_recipes_that_make_no_sense_are_refused(wrong, said):

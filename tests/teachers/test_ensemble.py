@@ -179,7 +179,7 @@ def test_an_ensemble_votes_and_does_not_predict_print_or_travel():
     assert not [name for name in dir(TeacherEnsemble) if re.search("predict|proba|score|decision", name)]
     assert repr(taught) == str(taught) == "<TeacherEnsemble: 7 teachers, 4 classes; they vote, not predict>"
     for out in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(SecretError, match="use a store"):
+        with pytest.raises(SecretError, match="Use a store"):
             out(taught)
     with pytest.raises(TypeError):
         json.dumps(taught)

@@ -452,7 +452,7 @@ def looks_around(n_classes, row_shape):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (not_a_module, r"not_a_module to return a torch\.nn\.Module, got int"),
+        (not_a_module, r"not_a_module must return a torch\.nn\.Module, got int"),
         (wrong_width, r"scores of shape \(16, 4\), got \(16, 5\)"),
         (Pair, r"scores of shape \(16, 4\), got tuple"),
         (frozen, "a module with weights that can be trained"),
@@ -485,12 +485,12 @@ def test_what_is_no_importable_function_of_classes_and_shape_is_refused(module):
 
 
 def test_settings_that_cannot_be_named_are_refused():
-    with pytest.raises(InputError, match="hidden of the module as a plain value"):
+    with pytest.raises(InputError, match="argument hidden must be a plain value"):
         ModuleTeacher(module=partial(mlp, hidden=np.array([3])))
     for wrong, message in (
-        ({"device": "tpu"}, "device='tpu'"),
+        ({"device": "tpu"}, "device must be .*'tpu'"),
         ({"chunk": 0}, "chunk"),
-        ({"stacked": "yes"}, "stacked='yes'"),
+        ({"stacked": "yes"}, "stacked must be .*'yes'"),
         ({"recipe": {}}, "ModuleRecipe, got dict"),
     ):
         with pytest.raises(InputError, match=message):

@@ -104,11 +104,11 @@ def test_a_chunk_of_another_store_or_place_is_refused_by_name(folder, tmp_path):
     teach(tmp_path / "other", seed=1)
     for end in ("", ".sha256"):
         shutil.copy(tmp_path / "other" / f"{NAMES[0]}.skops{end}", folder)
-    with pytest.raises(StoreError, match=rf"{NAMES[0]}\.skops .*foreign"):
+    with pytest.raises(StoreError, match=rf"{NAMES[0]}\.skops .*from elsewhere"):
         TeacherEnsemble.load(folder, LINEAR)
     for end in ("", ".sha256"):
         shutil.copy(tmp_path / "other" / f"{NAMES[0]}.skops{end}", tmp_path / "other" / f"{NAMES[1]}.skops{end}")
-    with pytest.raises(StoreError, match=rf"{NAMES[1]}\.skops .*foreign"):
+    with pytest.raises(StoreError, match=rf"{NAMES[1]}\.skops .*from elsewhere"):
         TeacherEnsemble.load(tmp_path / "other", LINEAR)
 
 
@@ -124,8 +124,8 @@ def test_other_settings_are_refused_by_their_name(folder):
         "seed=1": {"seed": 1},
         "chunk=2": {"teacher": replace(LINEAR, chunk=2)},
         "classes=": {"classes": ("d", "c", "b", "a")},
-        "n_teachers=5": {"shares": shares_of(DATA, 5)},
-        r"estimator\.C='0\.5'": {"teacher": weaker},
+        "n_teachers=7, not 5": {"shares": shares_of(DATA, 5)},
+        r"estimator\.C=.*, not '0\.5'": {"teacher": weaker},
         "recipe|teacher=|estimator=": {"teacher": NETS},
         "relation=": {"shares": partition(DATA, n_teachers=7, key=bytes(32), method="balanced")},
     }.items():
@@ -168,7 +168,7 @@ def test_a_manifest_that_lacks_something_is_refused(folder):
 
 def test_teachers_without_a_manifest_are_not_adopted(folder):
     (folder / "manifest.json").unlink()
-    with pytest.raises(StoreError, match=r"manifest\.json beside the teachers"):
+    with pytest.raises(StoreError, match=r"no manifest\.json that says what they are"):
         teach(folder)
     with pytest.raises(StoreError, match=r"manifest\.json is missing"):
         TeacherEnsemble.load(folder, LINEAR)

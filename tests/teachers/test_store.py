@@ -121,8 +121,8 @@ def test_an_unfinished_store_is_not_loaded(folder):
 def test_other_settings_are_refused_by_their_name(folder):
     weaker = SklearnTeacher(estimator=LogisticRegression(C=0.5), chunk=3)
     for key, other in {
-        "seed=1": {"seed": 1},
-        "chunk=2": {"teacher": replace(LINEAR, chunk=2)},
+        "seed=0, not 1": {"seed": 1},
+        "chunk=3, not 2": {"teacher": replace(LINEAR, chunk=2)},
         "classes=": {"classes": ("d", "c", "b", "a")},
         "n_teachers=7, not 5": {"shares": shares_of(DATA, 5)},
         r"estimator\.C=.*, not '0\.5'": {"teacher": weaker},

@@ -29,7 +29,7 @@ def random_forest(*, n_trees: int = 100, chunk: int = 4) -> SklearnTeacher:
 def adult_teacher(*, chunk: int = 10) -> SklearnTeacher:
     """For ``load("adult")``: logistic regression on five ramps and three columns of names.
 
-    Few, bounded and strongly penalised features: teachers of some 130 rows agree on more rows than forests or boosted
+    Few, bounded and strongly penalized features: teachers of some 130 rows agree on more rows than forests or boosted
     trees do, and are right on more (docs/teachers.md).
     """
     import numpy as np

@@ -317,7 +317,8 @@ def headline(found: dict[str, Any]) -> str:
                 f"{paper['student']:.1%}, {paper['epsilon']:.2f}",
             ]
         )
-    header = ["", "student is right", "ε, worst case (bold: may be published)", "ε of these votes (a secret elsewhere)",
+    header = ["", "student is right", "ε, worst case (bold: may be published)",
+              "ε computed from these votes (keep it secret on private data)",
               "the paper: student, ε of its votes"]  # fmt: skip
     return markdown(header, body)
 

@@ -72,24 +72,36 @@ def test_without_a_check_queries_are_answers():
 BAD = [
     (
         lambda: CountBudget(PAPER, n_queries=0, delta=1e-5),
-        "n_queries to be a whole number of at least 1, got n_queries=0",
+        "n_queries must be a whole number of at least 1, got 0",
     ),
-    (lambda: CountBudget(PAPER, n_queries=2.5, delta=1e-5), "n_queries to be a whole number"),
-    (lambda: CountBudget(PAPER, n_queries=5, n_answers=6, delta=1e-5), "n_answers <= n_queries, got n_answers=6"),
-    (lambda: CountBudget(PAPER, n_queries=5, n_answers=0, delta=1e-5), "n_answers to be a whole number of at least 1"),
+    (lambda: CountBudget(PAPER, n_queries=2.5, delta=1e-5), "n_queries must be a whole number"),
+    (
+        lambda: CountBudget(PAPER, n_queries=5, n_answers=6, delta=1e-5),
+        "n_answers must be at most n_queries, got n_answers=6",
+    ),
+    (
+        lambda: CountBudget(PAPER, n_queries=5, n_answers=0, delta=1e-5),
+        "n_answers must be a whole number of at least 1",
+    ),
     (lambda: CountBudget(GNMax(sigma=40), n_queries=5, n_answers=4, delta=1e-5), "answers every query"),
-    (lambda: CountBudget("gnmax", n_queries=5, delta=1e-5), "Expected a mechanism, got str"),
-    (lambda: CountBudget(PAPER, n_queries=5, delta=1), "0 < delta < 1, got delta=1"),
-    (lambda: CountBudget(PAPER, n_queries=5, delta=1e-5, relation=""), "relation to say what neighbours differ in"),
-    (lambda: FilterBudget(epsilon=0, delta=1e-5, order=20), "epsilon > 0"),
-    (lambda: FilterBudget(epsilon=1, delta=0, order=20), "0 < delta < 1"),
-    (lambda: FilterBudget(epsilon=1, delta=1e-5, order=1), "every order > 1"),
-    (lambda: FilterBudget(epsilon=5000, delta=1e-5, order=20), "epsilon <= 4096"),
+    (lambda: CountBudget("gnmax", n_queries=5, delta=1e-5), "mechanism must be .*, got str"),
+    (lambda: CountBudget(PAPER, n_queries=5, delta=1), "delta must be above 0 and below 1, got 1"),
+    (
+        lambda: CountBudget(PAPER, n_queries=5, delta=1e-5, relation=""),
+        "relation must be text that says what neighbors differ in",
+    ),
+    (lambda: FilterBudget(epsilon=0, delta=1e-5, order=20), "epsilon must be above 0"),
+    (lambda: FilterBudget(epsilon=1, delta=0, order=20), "delta must be above 0 and below 1"),
+    (lambda: FilterBudget(epsilon=1, delta=1e-5, order=1), "Every order must be finite and above 1"),
+    (lambda: FilterBudget(epsilon=5000, delta=1e-5, order=20), "epsilon must be at most 4096"),
     (
         lambda: FilterBudget(epsilon=0.3, delta=1e-5, order=20),
-        "Expected epsilon above 0.397, what delta=1e-05 takes at",
+        "epsilon must be above 0.397, got .*delta=1e-05 alone takes that much at",
     ),
-    (lambda: FilterBudget(epsilon=1, delta=1e-5, order=20, relation=None), "relation to say what neighbours differ in"),
+    (
+        lambda: FilterBudget(epsilon=1, delta=1e-5, order=20, relation=None),
+        "relation must be text that says what neighbors differ in",
+    ),
 ]
 
 
@@ -177,9 +189,9 @@ def test_a_count_budget_has_room_for_the_scarcer_of_queries_and_answers():
     assert budget.holds(Spending(queries=10, answers=4))
     assert not budget.holds(Spending(queries=11, answers=4))
     assert not budget.holds(Spending(queries=10, answers=5))
-    with pytest.raises(InputError, match="Expected the budget's mechanism, ConfidentGNMax"):
+    with pytest.raises(InputError, match="This budget pays for ConfidentGNMax"):
         budget.price(dataclasses.replace(PAPER, threshold=201), n_queries=1, n_answers=1)
-    with pytest.raises(InputError, match="Expected the budget's mechanism"):
+    with pytest.raises(InputError, match="This budget pays for"):
         budget.price(INTERACTIVE, n_queries=1, n_answers=1)
 
 
@@ -220,7 +232,7 @@ def test_a_subclass_of_a_mechanism_is_not_one():
     class Quiet(GNMax):
         pass
 
-    with pytest.raises(InputError, match="Expected a mechanism, got Quiet"):
+    with pytest.raises(InputError, match=r"mechanism must be .*, got Quiet"):
         mechanism_to_json(Quiet(sigma=1))
 
 
@@ -245,24 +257,24 @@ COUNT = CountBudget(PAPER, n_queries=640, n_answers=283, delta=1e-5)
     ],
 )
 def test_other_json_is_refused(value):
-    with pytest.raises(InputError, match=r"^Expected "):
+    with pytest.raises(InputError, match=r"\.$"):
         budget_from_json(value)
 
 
 def test_the_first_field_that_differs_is_named():
     for other, words in [
-        (dataclasses.replace(COUNT, n_queries=700, n_answers=300), "n_queries=640, got n_queries=700"),
-        (dataclasses.replace(COUNT, n_answers=300), "n_answers=283, got n_answers=300"),
-        (dataclasses.replace(COUNT, delta=1e-6), "delta=1e-05, got delta=1e-06"),
-        (FILTER, "kind='count', got kind='filter'"),
-        (dataclasses.replace(COUNT, mechanism=INTERACTIVE), 'got mechanism={"kind":"interactive",'),
+        (dataclasses.replace(COUNT, n_queries=700, n_answers=300), "n_queries=640, not n_queries=700"),
+        (dataclasses.replace(COUNT, n_answers=300), "n_answers=283, not n_answers=300"),
+        (dataclasses.replace(COUNT, delta=1e-6), "delta=1e-05, not delta=1e-06"),
+        (FILTER, "kind='count', not kind='filter'"),
+        (dataclasses.replace(COUNT, mechanism=INTERACTIVE), 'not mechanism={"kind":"interactive",'),
     ]:
         assert words in difference(COUNT, other)
 
 
 def test_a_budget_error_says_both_numbers_and_survives_pickling():
     error = pickle.loads(pickle.dumps(BudgetError("9 queries", "3 queries")))
-    assert str(error) == "Expected a request within the budget, got 9 queries; what is left: 3 queries."
+    assert str(error) == "Not enough budget. The request needs 9 queries; left: 3 queries."
     assert (error.requested, error.remaining) == ("9 queries", "3 queries")
 
 

@@ -108,7 +108,7 @@ def check_a_killed_worker_is_replaced_up_to_retries(found):
     assert found["squares"] == [task * task for task in range(10)]
     kind, message, _ = found["death"]
     assert kind == "WorkerError"
-    assert "Expected task 2 to finish, got 2 dead worker(s) in a row" in message
+    assert "Task 2 did not finish: 2 worker(s) died on it in a row" in message
     assert found["tries"] == 2
 
 
@@ -121,7 +121,10 @@ def check_an_exception_comes_at_once_and_as_it_is(found):
 def check_what_no_node_has_is_said_and_not_waited_for(found):
     kind, message, _ = found["no_gpu"]
     assert kind == "InputError"
-    assert message == "Expected a Ray node with 1 CPU and 1 GPU for a task, got a cluster of 2 without."
+    assert message == (
+        "No node of the Ray cluster has 1 CPU and 1 GPU, which each task needs (nodes: 2). "
+        "Add such a node, or lower num_cpus_per_task and num_gpus_per_task."
+    )
 
 
 def check_a_node_that_dies_in_the_middle_changes_no_result(cluster, folder):

@@ -86,7 +86,7 @@ def test_another_ensemble_or_other_names_are_asked_anew(name: str, ledger: Ledge
     mine, other = taught(), taught(**OTHERS[name])
     Labeller(mine, GN, ledger).label(PUBLIC, request_id="mine")
     assert asked(ledger) == 30
-    with pytest.raises(RequestError, match="got others, or other teachers or classes"):
+    with pytest.raises(RequestError, match="for other rows, teachers or classes"):
         Labeller(other, GN, ledger).label(PUBLIC, request_id="mine")
     assert asked(ledger) == 30
     Labeller(other, GN, ledger).label(PUBLIC, request_id="other")
@@ -212,7 +212,7 @@ def test_voters_of_ones_own_are_known_by_names_and_number_or_by_an_identity_they
     more.n_teachers = 11
     more.vote = lambda rows: Votes(np.tile([11, 0, 0], (len(rows), 1)), n_teachers=11)  # type: ignore[method-assign]
     assert ask(more) == 50
-    with pytest.raises(InputError, match="identity to be text, got int"):
+    with pytest.raises(InputError, match="identity must be text, got int"):
         Labeller(Custom("a", "b", identity=7), GN, ledger)
 
 
@@ -257,7 +257,7 @@ def test_what_was_begun_before_is_not_anothers(tmp_path: Path) -> None:
     with run.ledger() as ledger:
         for classes in (("no", "yes"), ("yes", "no")):
             labeller = Labeller(KeptVotes(rows, votes, classes=classes), run.mechanism, ledger)
-            with pytest.raises(RequestError, match="other teachers or classes"):
+            with pytest.raises(RequestError, match="other rows, teachers or classes"):
                 labeller.label(rows, request_id=REQUEST)
         assert asked(ledger) == 16
 

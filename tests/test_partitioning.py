@@ -176,7 +176,7 @@ def test_rows_are_sorted_and_cover_everything():
     assert shares.assignment.dtype == np.int32
     assert sum(map(len, map(shares.rows, range(7)))) == len(shares) == 1000
     for teacher in (-1, 7):
-        with pytest.raises(InputError, match="teacher from 0 to 6"):
+        with pytest.raises(InputError, match="teacher must be from 0 to 6"):
             shares.rows(teacher)
 
 
@@ -184,7 +184,7 @@ def test_too_small_a_share_is_refused_without_saying_how_small():
     with pytest.raises(InputError) as caught:
         partition(data(np.arange(977)), n_teachers=500, key=KEY, min_units=3)
     message = str(caught.value)
-    assert "at least min_units=3 unit(s), got a share with fewer" in message
+    assert "fewer than min_units=3 unit(s)" in message
     assert "fewer teachers" in message
     assert "\n" not in message
     assert "977" not in message
@@ -204,9 +204,9 @@ def test_secrets_stay_secret():
     assert isinstance(shares.sizes, Sensitive)
     assert KEY not in b"".join(repr(value).encode() for value in vars(shares).values())
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(SecretError, match=r"save and \.load"):
+        with pytest.raises(SecretError, match=r"save and Partition\.load"):
             leak(shares)
-    with pytest.raises(InputError, match="stay as it is"):
+    with pytest.raises(InputError, match="stays as it is"):
         shares.n_teachers = 3
     with pytest.raises(ValueError):
         shares.assignment[0] = 1
@@ -278,7 +278,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_line(tmp_path):
     def refused(match):
         with pytest.raises(InputError, match=match) as caught:
             Partition.load(path)
-        assert str(caught.value).startswith("partition.npz: Expected")
+        assert str(caught.value).startswith("partition.npz: ")
         assert "\n" not in str(caught.value)
 
     for damaged in (b"", b"hello", good[:-30], good[: len(good) // 2], good[:100] + b"\0\1\2\3" + good[104:]):
@@ -294,10 +294,10 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_line(tmp_path):
         {"secret": np.zeros(31, dtype=np.uint8)},
     ):
         np.savez(path, **(arrays | change))
-        refused("Expected")
+        refused("must|schema|cannot read")
     for name in arrays.keys() - {"secret"}:
         np.savez(path, **{other: value for other, value in arrays.items() if other != name})
-        refused("Expected")
+        refused("damaged|schema")
     np.savez(path, **{name: value for name, value in arrays.items() if name != "secret"})
     assert Partition.load(path).identify("a file of before") == ""
     path.unlink()
@@ -355,7 +355,7 @@ def test_every_share_is_its_rows(tmp_path, monkeypatch, at_once):
         np.testing.assert_array_equal(y, given.y[shares.rows(teacher)])
         assert isinstance(X, np.memmap) or not len(X)
         assert not X.flags.writeable
-    with pytest.raises(InputError, match="teacher from 0 to 149"):
+    with pytest.raises(InputError, match="teacher must be from 0 to 149"):
         mapped.share(150)
 
 
@@ -388,9 +388,9 @@ def test_writing_again_keeps_what_is_there_and_refuses_what_differs(written):
     other = partition(given, n_teachers=7, key=bytes(32))
     reshaped = data(given.unit, X=given.X[:, None])
     for different in ((changed, shares), (reshaped, shares), (given, other)):
-        with pytest.raises(InputError, match="got those of another; remove the folder"):
+        with pytest.raises(InputError, match=r"of a different partition\. Remove the folder"):
             write_shares(*different, mapped.folder)
-    with pytest.raises(InputError, match="one for each row of the partition"):
+    with pytest.raises(InputError, match="one for each of the partition's rows"):
         write_shares(data(n_rows=999), shares, mapped.folder)
 
 
@@ -435,7 +435,7 @@ def test_damaged_shares_are_refused_by_name(written):
         good = path.read_bytes()
         for damaged in (good[:-8], good[:20], b""):
             path.write_bytes(damaged)
-            with pytest.raises(InputError, match="shares: Expected a folder of shares"):
+            with pytest.raises(InputError, match=r"shares: .*folder of shares"):
                 Shares(mapped.folder).share(0)
         path.write_bytes(good)
     Shares(mapped.folder).share(0)
@@ -444,13 +444,13 @@ def test_damaged_shares_are_refused_by_name(written):
         about.write_text(text)
         with pytest.raises(InputError, match=match):
             Shares(mapped.folder)
-    with pytest.raises(InputError, match="nowhere: Expected a folder of shares, got none"):
+    with pytest.raises(InputError, match="nowhere: no such folder of shares"):
         Shares(mapped.folder.parent / "nowhere")
 
 
 def test_objects_are_refused(tmp_path):
     given = data(np.arange(3), X=np.array([{}, {}, {}], dtype=object))
-    with pytest.raises(InputError, match="Expected X as plain values"):
+    with pytest.raises(InputError, match="X must hold plain values"):
         write_shares(given, partition(given, n_teachers=1, key=KEY), tmp_path / "shares")
 
 
@@ -490,5 +490,5 @@ def test_mapped_rows_are_sorted_in_bounded_memory(tmp_path):
 
 def test_a_schema_is_shown_only_if_it_is_a_word(tmp_path):
     np.savez(tmp_path / "p.npz", assignment=[0, 1], schema=[511, 511])
-    with pytest.raises(InputError, match=r"schema terrine\.partition/1, got another\.$"):
+    with pytest.raises(InputError, match=r"schema terrine\.partition/1 \(it has no readable schema\)\.$"):
         Partition.load(tmp_path / "p.npz")

@@ -76,19 +76,19 @@ def test_an_npz_with_one_array_of_any_name_loads(tmp_path):
 
 
 BAD_TABLES = [
-    (np.array([[77, 3], [81, -1]]), "a negative number in row 1, column 1"),
-    (np.array([[77, 3], [79.5, 0.5]]), "a fraction in row 1, column 0"),
-    (np.array([[77, 3], [80, np.nan]]), "not finite (nan or inf) in row 1, column 1"),
-    (np.array([[77, 3], [np.inf, 0]]), "not finite (nan or inf) in row 1, column 0"),
-    (np.array([[77, 3], [-np.inf, 0]]), "not finite (nan or inf) in row 1, column 0"),
-    (np.array([[77, 3], [2**40, 0]]), "a number above 2^31 in row 1, column 0"),
-    (np.array([[77, 3], [77, 3], [77, 4], [77, 5]]), "every row to sum to 80 votes, got 81 in row 2."),
-    (np.array([[0, 0], [77, 3]]), "every row to sum to 1 votes, got 0 in row 0."),
-    (np.zeros((0, 77)), "at least one query and one column of counts, got shape (0, 77)"),
-    (np.zeros((77, 0)), "at least one query and one column of counts, got shape (77, 0)"),
+    (np.array([[77, 3], [81, -1]]), "row 1, column 1 holds a negative number"),
+    (np.array([[77, 3], [79.5, 0.5]]), "row 1, column 0 holds a fraction"),
+    (np.array([[77, 3], [80, np.nan]]), "row 1, column 1 holds a value that is not finite (nan or inf)"),
+    (np.array([[77, 3], [np.inf, 0]]), "row 1, column 0 holds a value that is not finite (nan or inf)"),
+    (np.array([[77, 3], [-np.inf, 0]]), "row 1, column 0 holds a value that is not finite (nan or inf)"),
+    (np.array([[77, 3], [2**40, 0]]), "row 1, column 0 holds a number above 2^31"),
+    (np.array([[77, 3], [77, 3], [77, 4], [77, 5]]), "Every row of counts must sum to 80 votes; row 2 sums to 81."),
+    (np.array([[0, 0], [77, 3]]), "Every row of counts must sum to 1 votes; row 0 sums to 0."),
+    (np.zeros((0, 77)), "counts must hold at least one query and one column, got shape (0, 77)"),
+    (np.zeros((77, 0)), "counts must hold at least one query and one column, got shape (77, 0)"),
     (np.full((3, 1), 77), "at least 2 classes (columns), got 1"),
-    (np.array([77, 3]), "two-dimensional table, got 1 dimension(s)"),
-    (np.full((2, 2, 2), 77), "two-dimensional table, got 3 dimension(s)"),
+    (np.array([77, 3]), "a table with two dimensions, got 1"),
+    (np.full((2, 2, 2), 77), "a table with two dimensions, got 3"),
     (np.array([["77", "3"]]), "whole numbers, got dtype <U2"),
     (np.array([[True, False]]), "whole numbers, got dtype bool"),
     (np.array([[77 + 0j, 3]]), "whole numbers, got dtype complex128"),
@@ -100,7 +100,7 @@ def test_a_bad_table_is_refused_in_one_line_without_a_vote_in_it(tmp_path, table
     with pytest.raises(VotesError) as caught:
         Votes.load(write(tmp_path / "v.npy", table))
     said = str(caught.value)
-    assert said.startswith("v.npy: Expected ")
+    assert said.startswith("v.npy: ")
     assert message in said
     assert "\n" not in said
     assert "77" not in said.replace(f"shape {table.shape}", "")  # a count; only a row's sum may be named
@@ -108,21 +108,21 @@ def test_a_bad_table_is_refused_in_one_line_without_a_vote_in_it(tmp_path, table
 
 
 BAD_FILES = [
-    ("v.npy", b"", "got an empty file"),
-    ("v.csv", b"", "got an empty file"),
-    ("v.txt", b"77,3\n", "ends in .npy, .npz, .csv or .parquet, got .txt"),
-    ("votes", b"77,3\n", "ends in .npy, .npz, .csv or .parquet, got no ending"),
-    ("v.npy", b"77,3\n", "a .npy file of plain numbers, got one that numpy cannot read"),
-    ("v.npy", pickle.dumps([[77, 3]]), "a .npy file of plain numbers, got one that numpy cannot read"),
-    ("v.parquet", b"PAR1 77,3 PAR1", "got one that pyarrow cannot read"),
-    ("v.csv", b"77,3\n76,3,1\n", "Expected 2 columns in every row, got 3 in line 2."),
-    ("v.csv", b"a,b\n77,3\n\n80,none\n", "Expected numbers, got text in line 4."),
-    ("v.csv", b"a,b\n77,\n", "Expected numbers, got text in line 2."),
-    ("v.csv", b"a,b\n", "at least one row of votes, got none"),
-    ("v.csv", b"77,3\n77,\xff3\n", "got one that is not UTF-8"),
-    ("v.csv", "77,3\n".encode("utf-16"), "got one that is not UTF-8"),
-    ("v.csv", b"77,nan\n", "not finite (nan or inf) in row 0, column 1"),
-    ("v.csv", b"77,-3\n", "a negative number in row 0, column 1"),
+    ("v.npy", b"", "the file is empty"),
+    ("v.csv", b"", "the file is empty"),
+    ("v.txt", b"77,3\n", "read from .npy, .npz, .csv or .parquet, not from .txt"),
+    ("votes", b"77,3\n", "read from .npy, .npz, .csv or .parquet, not from a file without an ending"),
+    ("v.npy", b"77,3\n", "numpy cannot read this as a .npy file of plain numbers"),
+    ("v.npy", pickle.dumps([[77, 3]]), "numpy cannot read this as a .npy file of plain numbers"),
+    ("v.parquet", b"PAR1 77,3 PAR1", "pyarrow cannot read this"),
+    ("v.csv", b"77,3\n76,3,1\n", "line 2 has 3 columns, and the lines before it 2."),
+    ("v.csv", b"a,b\n77,3\n\n80,none\n", "line 4 holds text where a number should be."),
+    ("v.csv", b"a,b\n77,\n", "line 2 holds text where a number should be."),
+    ("v.csv", b"a,b\n", "the file has no row of votes"),
+    ("v.csv", b"77,3\n77,\xff3\n", "not a text file in UTF-8"),
+    ("v.csv", "77,3\n".encode("utf-16"), "not a text file in UTF-8"),
+    ("v.csv", b"77,nan\n", "row 0, column 1 holds a value that is not finite (nan or inf)"),
+    ("v.csv", b"77,-3\n", "row 0, column 1 holds a negative number"),
 ]
 
 
@@ -132,7 +132,7 @@ def test_a_bad_file_is_refused_in_one_line_without_a_vote_in_it(tmp_path, name, 
     with pytest.raises(VotesError) as caught:
         Votes.load(tmp_path / name)
     said = str(caught.value)
-    assert said.startswith(f"{name}: Expected ")
+    assert said.startswith(f"{name}: ")
     assert message in said
     assert "\n" not in said
     assert "77" not in said
@@ -140,7 +140,7 @@ def test_a_bad_file_is_refused_in_one_line_without_a_vote_in_it(tmp_path, name, 
 
 def test_missing_files_and_folders_are_refused(tmp_path):
     for path in (tmp_path / "nothing.npy", tmp_path):
-        with pytest.raises(VotesError, match=f"{path.name}: Expected a file of votes, got no such file."):
+        with pytest.raises(VotesError, match=f"{path.name}: no such file"):
             Votes.load(path)
 
 
@@ -154,7 +154,7 @@ def test_a_pickled_array_is_refused_and_never_run(tmp_path, ending):
     path = tmp_path / f"v.{ending}"
     with path.open("wb") as file:
         np.save(file, ragged) if ending == "npy" else np.savez(file, counts=ragged)
-    with pytest.raises(VotesError, match=f"a .{ending} file of plain numbers, got one that numpy cannot read"):
+    with pytest.raises(VotesError, match=f"numpy cannot read this as a .{ending} file of plain numbers"):
         Votes.load(path)
     assert not (tmp_path / "exploded").exists()
 
@@ -164,13 +164,13 @@ def test_a_corrupted_npz_is_refused(tmp_path):
     assert data in whole
     for broken in (whole[:-9], whole[: len(whole) // 2], whole.replace(data, data[::-1])):  # no end, half, bad checksum
         (tmp_path / "v.npz").write_bytes(broken)
-        with pytest.raises(VotesError, match=r"v\.npz: Expected a \.npz file of plain numbers"):
+        with pytest.raises(VotesError, match=r"v\.npz: numpy cannot read this as a \.npz file of plain numbers"):
             Votes.load(tmp_path / "v.npz")
 
 
 def test_a_first_row_with_a_slip_is_not_taken_for_a_header(tmp_path):
     (tmp_path / "v.csv").write_text("77,O\n70,7\n")
-    with pytest.raises(VotesError, match="text in line 1"):
+    with pytest.raises(VotesError, match="line 1 holds text"):
         Votes.load(tmp_path / "v.csv")
 
 
@@ -185,17 +185,17 @@ def test_an_npz_that_names_its_array_is_read_as_what_it_says(tmp_path):
 
 def test_an_npz_of_several_unnamed_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "v.npz", first=HISTOGRAMS, second=HISTOGRAMS)
-    with pytest.raises(VotesError, match="an array named counts, got first, second"):
+    with pytest.raises(VotesError, match=r"no array named counts .it has: first, second"):
         Votes.load(tmp_path / "v.npz")
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [77, None], "b": [3, 4]}, "no missing values, got 1 in column 'a'"),
-        ({"a": ["77", "76"], "b": ["3", "4"]}, "columns of numbers, got string in column 'a'"),
-        ({"a": [], "b": []}, "columns of numbers, got null in column 'a'"),
-        ({"a": [77.5], "b": [3.5]}, "a fraction in row 0, column 0"),
+        ({"a": [77, None], "b": [3, 4]}, "column 'a' has 1 missing value"),
+        ({"a": ["77", "76"], "b": ["3", "4"]}, "column 'a' must hold numbers, got string"),
+        ({"a": [], "b": []}, "column 'a' must hold numbers, got null"),
+        ({"a": [77.5], "b": [3.5]}, "row 0, column 0 holds a fraction"),
         ({}, r"got shape \(0, 0\)"),
     ],
 )
@@ -214,13 +214,13 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 
 def test_arguments_of_load_are_checked(tmp_path):
     path = write(tmp_path / "v.npy", PREDICTIONS)
-    with pytest.raises(VotesError, match="Expected n_classes with predictions"):
+    with pytest.raises(VotesError, match="Predictions need n_classes"):
         Votes.load(path, kind="predictions")
-    with pytest.raises(VotesError, match=r"class indices from 0 to 1, got another \(teacher 0, query 1\)"):
+    with pytest.raises(VotesError, match=r"class indices from 0 to 1; teacher 0, query 1 has a larger one"):
         Votes.load(path, kind="predictions", n_classes=2)
-    with pytest.raises(InputError, match="kind to be one of histograms, predictions"):
+    with pytest.raises(InputError, match="kind must be one of histograms, predictions"):
         Votes.load(path, kind="labels")
-    with pytest.raises(VotesError, match=r"Expected 9 classes \(columns\), got 3"):
+    with pytest.raises(VotesError, match=r"The file has 3 classes \(columns\), not 9"):
         Votes.load(write(tmp_path / "v.csv", HISTOGRAMS), n_classes=9)
 
 
@@ -228,12 +228,16 @@ def test_arguments_of_load_are_checked(tmp_path):
 def test_a_number_of_teachers_that_is_none_is_one_line(tmp_path, n_teachers):
     given = {} if n_teachers is None else {"n_teachers": n_teachers}
     np.savez(tmp_path / "v.npz", counts=[[3, 1]], schema="terrine.votes/1", **given)
-    with pytest.raises(VotesError, match=r"^v\.npz: Expected n_teachers as a whole number of at least 1, got some"):
+    with pytest.raises(VotesError, match=r"^v\.npz: n_teachers must be a whole number of at least 1"):
         Votes.load(tmp_path / "v.npz")
 
 
 def test_a_schema_is_shown_only_if_it_is_a_word(tmp_path):
-    for schema, shown in (("terrine.answers/1", "'terrine.answers/1'"), ([511, 511], "another"), (511, "another")):
+    for schema, shown in (
+        ("terrine.answers/1", "'terrine.answers/1'"),
+        ([511, 511], "no readable schema"),
+        (511, "no readable schema"),
+    ):
         np.savez(tmp_path / "v.npz", counts=[[3, 1]], n_teachers=4, schema=schema)
-        with pytest.raises(VotesError, match=f"schema terrine.votes/1, got {shown}\\.$"):
+        with pytest.raises(VotesError, match=f"schema terrine.votes/1 .it has {shown}.\\.$"):
             Votes.load(tmp_path / "v.npz")

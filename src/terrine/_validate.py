@@ -1,4 +1,4 @@
-"""One voice for bad arguments: ``Expected sigma > 0, got sigma=-1.0.``"""
+"""One voice for bad arguments: ``sigma must be above 0, got -1.0.``"""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ T = TypeVar("T")
 def number(name: str, value: Any) -> float:
     """A finite real number; booleans and strings are refused."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise InputError(f"Expected {name} to be a number, got {name}={value!r}.")
+        raise InputError(f"{name} must be a number, got {value!r}.")
     try:
         result = float(value)
     except OverflowError:
-        raise InputError(f"Expected {name} to be finite, got a number too large for a float.") from None
+        raise InputError(f"{name} must be finite, got a number too large for a float.") from None
     except (TypeError, ValueError):
-        raise InputError(f"Expected {name} to be a number, got {type(value).__name__}.") from None
+        raise InputError(f"{name} must be a number, got {type(value).__name__}.") from None
     if not math.isfinite(result):
-        raise InputError(f"Expected {name} to be finite, got {name}={result}.")
+        raise InputError(f"{name} must be finite, got {result}.")
     return result
 
 
 def positive(name: str, value: Any) -> float:
     result = number(name, value)
     if result <= 0:
-        raise InputError(f"Expected {name} > 0, got {name}={result}.")
+        raise InputError(f"{name} must be above 0, got {result}.")
     return result
 
 
@@ -46,7 +46,7 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     """A number strictly between two others."""
     result = number(name, value)
     if not low < result < high:
-        raise InputError(f"Expected {low:g} < {name} < {high:g}, got {name}={result}.")
+        raise InputError(f"{name} must be above {low:g} and below {high:g}, got {result}.")
     return result
 
 
@@ -55,7 +55,7 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
         return value  # as nearly all are
     result = number(name, value)
     if result != int(result) or result < at_least:
-        raise InputError(f"Expected {name} to be a whole number of at least {at_least}, got {name}={value}.")
+        raise InputError(f"{name} must be a whole number of at least {at_least}, got {value}.")
     return int(value)
 
 
@@ -64,26 +64,26 @@ def orders(values: ArrayLike) -> NDArray[np.float64]:
     try:
         result = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError):
-        raise InputError("Expected orders to be numbers, got something else.") from None
+        raise InputError("orders must be a list of numbers.") from None
     if result.ndim != 1 or result.size == 0:
-        raise InputError(f"Expected orders as a non-empty one-dimensional list, got shape {result.shape}.")
+        raise InputError(f"orders must be a list of at least one number, got shape {result.shape}.")
     bad = ~(np.isfinite(result) & (result > 1))
     if bad.any():
-        raise InputError(f"Expected every order > 1 and finite, got order={result[bad][0]}.")
+        raise InputError(f"Every order must be finite and above 1, got {result[bad][0]}.")
     return result
 
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={value!r}.")
+        raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
     return str(value)
 
 
 def other_schema(arrays: Mapping[str, NDArray[Any]], schema: str) -> str:
-    """What a file of arrays says it is instead, or nothing; an array of that name that is no word may be private."""
+    """The schema of a file of arrays, "" if it is the right one. What is not text may be private and is not shown."""
     found = arrays.get("schema", np.zeros(0))
     if found.ndim or found.dtype.kind != "U":
-        return "another"
+        return "no readable schema"
     return "" if str(found) == schema else repr(str(found)[:40])
 
 

@@ -1,4 +1,4 @@
-"""What may be spent, fixed before the first query: so many queries and answers, or a Rényi filter. Public.
+"""What may be spent, fixed before the first query: a number of queries and answers, or a Rényi filter. Public.
 
 Spending is counted in whole numbers, so that no number of small charges can drift below the truth.
 """
@@ -49,7 +49,9 @@ def mechanism_to_json(mechanism: Mechanism) -> JsonObject:
     for kind, known in _KINDS.items():
         if type(mechanism) is known:  # a subclass may answer otherwise than it is charged
             return {"kind": kind, **{name: value + 0.0 for name, value in asdict(mechanism).items()}}
-    raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+    raise InputError(
+        f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
+    )
 
 
 def mechanism_from_json(value: Any) -> Mechanism:
@@ -59,7 +61,9 @@ def mechanism_from_json(value: Any) -> Mechanism:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError):
-        raise InputError("Expected a mechanism as JSON, got something else.") from None
+        raise InputError(
+            'This JSON does not describe a mechanism: it must have a known "kind" and that kind\'s numbers.'
+        ) from None
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +74,7 @@ def mechanism_from_text(text: str) -> Mechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """So many checks and answers, and what a filter charges for them.
+    """A number of checks and answers, and what a filter charges for them.
 
     Attributes:
         queries: put to the teachers; each is one check, where the mechanism has one.
@@ -99,14 +103,14 @@ class Spending:
 
 @dataclass(frozen=True)
 class CountBudget:
-    """One mechanism, at most so many queries and so many answers. The default: simple, and the best order is free.
+    """One mechanism, and the most queries and answers it may give. The default: simple, and the best order is free.
 
     Args:
         mechanism: the only one that may answer.
-        n_queries: at most so many are put to the teachers, answered or not.
-        n_answers: at most so many votes are released (default: every query's). Without a check every query is answered.
+        n_queries: the most queries that are put to the teachers, answered or not.
+        n_answers: the most votes that are released (default: n_queries). Without a check every query is answered.
         delta: of the guarantee.
-        relation: what neighbouring data sets may differ in, as the partition says.
+        relation: what neighboring data sets may differ in, as the partition says.
     """
 
     mechanism: Mechanism
@@ -121,11 +125,11 @@ class CountBudget:
         queries = _validate.integer("n_queries", self.n_queries, at_least=1)
         answers = queries if self.n_answers is None else _validate.integer("n_answers", self.n_answers, at_least=1)
         if answers > queries:
-            raise InputError(f"Expected n_answers <= n_queries, got n_answers={answers}, n_queries={queries}.")
+            raise InputError(f"n_answers must be at most n_queries, got n_answers={answers}, n_queries={queries}.")
         if answers != queries and not has_check(self.mechanism):
             raise InputError(
-                f"Expected n_answers={queries} (a mechanism without a check answers every query), "
-                f"got n_answers={answers}."
+                f"n_answers must be {queries}, the number of queries, got {answers}: a mechanism without a check "
+                "answers every query."
             )
         object.__setattr__(self, "n_queries", queries)
         object.__setattr__(self, "n_answers", answers)
@@ -148,13 +152,13 @@ class CountBudget:
         return replace(found, relation=self.relation)
 
     def price(self, mechanism: Mechanism, *, n_queries: int, n_answers: int) -> Spending:
-        """What so many queries and answers are charged; another mechanism than the budget's is refused."""
+        """What n_queries and n_answers are charged; a mechanism other than the budget's is refused."""
         if mechanism != self.mechanism:
-            raise InputError(f"Expected the budget's mechanism, {self.mechanism}, got {mechanism}.")
+            raise InputError(f"This budget pays for {self.mechanism} only, got {mechanism}.")
         return Spending(queries=n_queries, answers=n_answers)
 
     def holds(self, spent: Spending) -> bool:
-        """Whether so much is within the budget."""
+        """Whether this spending is within the budget."""
         return 0 <= spent.queries <= self.limit.queries and 0 <= spent.answers <= self.limit.answers
 
     def room(self, spent: Spending, mechanism: Mechanism) -> int:
@@ -187,7 +191,7 @@ class FilterBudget:
     Args:
         epsilon, delta: the guarantee. It is that of the whole budget, however little of it is spent.
         order: above 1; `rule_of_thumb_order` knows a good one.
-        relation: what neighbouring data sets may differ in, as the partition says.
+        relation: what neighboring data sets may differ in, as the partition says.
     """
 
     epsilon: float
@@ -198,7 +202,7 @@ class FilterBudget:
     def __post_init__(self) -> None:
         epsilon = _validate.positive("epsilon", self.epsilon)
         if epsilon > LARGEST_EPSILON:
-            raise InputError(f"Expected epsilon <= {LARGEST_EPSILON:g}, got epsilon={epsilon:g}.")
+            raise InputError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon:g}.")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "order", float(_validate.orders(_validate.number("order", self.order))[0]))
@@ -206,8 +210,8 @@ class FilterBudget:
         if self.limit.charge <= 0:
             needed = delta_cost(order=self.order, delta=self.delta)
             raise InputError(
-                f"Expected epsilon above {round_up(needed)}, what delta={self.delta:g} takes at order={self.order:g} "
-                f"before any answer, got epsilon={epsilon:g}."
+                f"epsilon must be above {round_up(needed)}, got {epsilon:g}: delta={self.delta:g} alone takes that "
+                f"much at order={self.order:g}, before any answer. Take a larger epsilon, delta or order."
             )
 
     @property
@@ -233,12 +237,12 @@ class FilterBudget:
         )
 
     def price(self, mechanism: Mechanism, *, n_queries: int, n_answers: int) -> Spending:
-        """What so many queries and answers are charged, every one of them rounded up."""
+        """What n_queries and n_answers are charged, every one of them rounded up."""
         check, answer = _unit_prices(mechanism, self.order)
         return Spending(queries=n_queries, answers=n_answers, charge=n_queries * check + n_answers * answer)
 
     def holds(self, spent: Spending) -> bool:
-        """Whether so much is within the budget."""
+        """Whether this spending is within the budget."""
         return 0 <= spent.charge <= self.limit.charge
 
     def room(self, spent: Spending, mechanism: Mechanism) -> int:
@@ -272,11 +276,13 @@ Budget = CountBudget | FilterBudget
 def budget_from_json(value: Any) -> Budget:
     """The budget that `to_json` wrote; anything else is refused in one line."""
     if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
-        raise InputError(f"Expected a budget of schema {SCHEMA}, got something else.")
+        raise InputError(f"This is not a budget of schema {SCHEMA}.")
     known: dict[str, Any] = {name: field for name, field in value.items() if name not in ("schema", "kind")}
     kind: type[Budget] | None = {"count": CountBudget, "filter": FilterBudget}.get(str(value.get("kind")))
     if kind is None or set(known) != {field.name for field in fields(kind)}:
-        raise InputError("Expected a count or filter budget as JSON, got other fields.")
+        raise InputError(
+            "This JSON does not describe a budget: its kind must be count or filter, with exactly that kind's fields."
+        )
     if "mechanism" in known:
         known["mechanism"] = mechanism_from_json(known["mechanism"])
     return kind(**known)
@@ -287,7 +293,7 @@ def difference(expected: Budget, got: Budget) -> str | None:
     ours, theirs = expected.to_json(), got.to_json()
     for name in ("kind", *(field.name for field in fields(expected))):
         if ours[name] != theirs.get(name):
-            return f"{name}={_shown(ours[name])}, got {name}={_shown(theirs.get(name))}"
+            return f"{name}={_shown(ours[name])}, not {name}={_shown(theirs.get(name))}"
     return None
 
 

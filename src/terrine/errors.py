@@ -6,7 +6,7 @@ class TerrineError(Exception):
 
 
 class InputError(TerrineError, ValueError):
-    """An argument or a file is not what was expected."""
+    """An argument or a file cannot be used; the message says why."""
 
 
 class VotesError(InputError):
@@ -26,11 +26,11 @@ class LedgerError(InputError):
 
 
 class RequestError(LedgerError):
-    """A request id was used before, for something else."""
+    """A request id was used before, for a different request."""
 
 
 class BudgetError(TerrineError):
-    """The budget has no room for a request; exit code 3 of the command line. What is left may do for a smaller one.
+    """The budget has no room for a request; exit code 3 of the command line. A smaller request may fit.
 
     Attributes:
         requested, remaining: in words.
@@ -42,18 +42,18 @@ class BudgetError(TerrineError):
         self.remaining = remaining
 
     def __str__(self) -> str:
-        return f"Expected a request within the budget, got {self.requested}; what is left: {self.remaining}."
+        return f"Not enough budget. The request needs {self.requested}; left: {self.remaining}."
 
 
 class QuotaError(BudgetError):
     """The account that a request is charged to has used up its quota; the budget itself may have room."""
 
     def __str__(self) -> str:
-        return f"Expected a request within the account's quota, got {self.requested}; what is left: {self.remaining}."
+        return f"Not enough quota for this account. The request needs {self.requested}; left: {self.remaining}."
 
 
 class ServiceError(TerrineError):
-    """A label service did not answer, or not as expected."""
+    """A label service did not answer, or sent something that is not an answer."""
 
 
 class TeachersError(TerrineError):

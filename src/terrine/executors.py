@@ -93,7 +93,10 @@ class Processes:
             pickle.dumps(function)
         except Exception:
             name = getattr(function, "__qualname__", type(function).__name__)
-            raise InputError(f"Expected a function defined at the top level of a module, got {name}.") from None
+            raise InputError(
+                f"{name} must be a function defined at the top level of a module, so that worker processes can import "
+                "it."
+            ) from None
         n_workers = self.n_workers or _cores()
         return _ordered(lambda: _ProcessPool(function, shared, n_workers), tasks, retries, progress)
 
@@ -120,7 +123,7 @@ class Ray:
     def __post_init__(self) -> None:
         for name in ("num_cpus_per_task", "num_gpus_per_task"):
             if _validate.number(name, getattr(self, name)) < 0:
-                raise InputError(f"Expected {name} of at least 0, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}.")
         if self.look_ahead is not None:
             _validate.integer("look_ahead", self.look_ahead, at_least=1)
 
@@ -139,7 +142,7 @@ class Ray:
 
 Executor = Serial | Processes | Ray
 
-# What became of a task: its result, the exception it raised, or why its worker died.
+# What happened to a task: its result, the exception it raised, or why its worker died.
 _Outcome = tuple[Literal["done", "raised", "died"], Any]
 
 
@@ -203,7 +206,7 @@ def _deliver(
                     deaths[index] += 1
                     if deaths[index] > retries:
                         raise WorkerError(
-                            f"Expected task {index} to finish, got {deaths[index]} dead worker(s) in a row ({value})."
+                            f"Task {index} did not finish: {deaths[index]} worker(s) died on it in a row ({value})."
                         )
                     heapq.heappush(again, index)
                 else:
@@ -226,7 +229,7 @@ def _attempt(common: tuple[Callable[[Any, Any], Any], Any], task: Any) -> _Outco
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The exception with its traceback as a note; another with its words where it does not survive pickling."""
+    """The exception with its traceback as a note; if it cannot be pickled, a plain one with its message."""
     note = "In a worker:\n" + "".join(traceback.format_exception(error))
     try:
         error.add_note(note)
@@ -247,7 +250,7 @@ def _cores() -> int:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits a moment; a process started meanwhile is born deaf to it, as the terminal sends it to all."""
+    """Delay Ctrl-C. Processes started meanwhile ignore it, since the terminal sends it to all of them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -458,5 +461,8 @@ def _slots(nodes: list[dict[str, Any]], settings: Ray) -> int:
     fits = [min((int(node.get(name, 0) / amount) for name, amount in wanted.items()), default=1) for node in live]
     if not sum(fits):
         needed = " and ".join(f"{amount:g} {name}" for name, amount in wanted.items())
-        raise InputError(f"Expected a Ray node with {needed} for a task, got a cluster of {len(live)} without.")
+        raise InputError(
+            f"No node of the Ray cluster has {needed}, which each task needs (nodes: {len(live)}). Add such a "
+            "node, or lower num_cpus_per_task and num_gpus_per_task."
+        )
     return sum(fits)

@@ -25,7 +25,7 @@ def _noise(name: str, value: float) -> float:
     value = _validate.positive(name, value)
     least, most = NOISE_BOUNDS
     if not least <= value <= most:
-        raise InputError(f"Expected {least:g} <= {name} <= {most:g} votes, got {name}={value:g}.")
+        raise InputError(f"{name} must be from {least:g} to {most:g} votes, got {value:g}.")
     return value
 
 
@@ -78,7 +78,7 @@ class InteractiveGNMax(ConfidentGNMax):
         super().__post_init__()
         confidence = _validate.number("student_confidence", self.student_confidence)
         if not 0 <= confidence <= 1:
-            raise InputError(f"Expected 0 <= student_confidence <= 1, got student_confidence={confidence}.")
+            raise InputError(f"student_confidence must be from 0 to 1, got {confidence}.")
         object.__setattr__(self, "student_confidence", confidence)
 
 
@@ -91,7 +91,7 @@ class Outcome(IntEnum):
     ABSTAINED = 0
     TEACHERS = 1
     REINFORCED = 2  # the student's own label: no vote was released
-    UNASKED = 3  # never put to the teachers, for want of budget or quota: no noise was drawn, nothing was charged
+    UNASKED = 3  # never put to the teachers, because budget or quota ran out: no noise was drawn, nothing was charged
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,9 +148,9 @@ def answer(
     """
     noise = as_noise(rng)
     if not isinstance(votes, Votes):
-        raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+        raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
     if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
-        raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+        raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
     lattice = votes.counts * UNIT  # (n_queries, n_classes)
     match mechanism:
         case LNMax(scale=scale):
@@ -174,7 +174,9 @@ def answer(
                 labels[reinforced] = proba[reinforced].argmax(axis=1)
                 outcomes[reinforced] = Outcome.REINFORCED
         case _:
-            raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+            raise InputError(
+                f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
+            )
     return Answers(labels=labels, outcomes=outcomes, mechanism=mechanism, secure=noise.secure)
 
 
@@ -196,15 +198,15 @@ def validated_proba(student_proba: ArrayLike, votes: Votes) -> NDArray[np.float6
     try:
         proba = np.asarray(student_proba, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("Expected student_proba to be numbers, got something else.") from None
+        raise InputError("student_proba must be a table of numbers.") from None
     if proba.shape != votes.counts.shape:
-        raise InputError(f"Expected student_proba of shape {votes.counts.shape}, got {proba.shape}.")
+        raise InputError(f"student_proba must have shape {votes.counts.shape}, got {proba.shape}.")
     bad = ~np.isfinite(proba).all(axis=1) | (proba < 0).any(axis=1) | (np.abs(proba.sum(axis=1) - 1) > 1e-4)
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"Expected every row of student_proba to be probabilities that sum to 1, "
-            f"got sum {proba[row].sum():.6g} in row {row}."
+            f"Every row of student_proba must hold probabilities that sum to 1; row {row} sums to "
+            f"{proba[row].sum():.6g}."
         )
     return proba
 

@@ -39,11 +39,11 @@ def require_room(*, largest_count: float, scale: float) -> None:
     Noise beyond 64 scales never comes; below 10^-6 votes the continuous analysis would not cover the lattice.
     """
     if scale < SMALLEST:
-        raise InputError(f"Expected noise of at least {SMALLEST:g} votes, got {scale:g}.")
+        raise InputError(f"Noise must be at least {SMALLEST:g} votes, got {scale:g}.")
     if abs(largest_count) + 64 * scale >= LARGEST:
         raise InputError(
-            f"Expected teachers (or threshold) + 64 x noise scale below {LARGEST:.0f} votes, "
-            f"got {abs(largest_count) + 64 * scale:.0f}."
+            f"Teachers (or threshold) + 64 x noise scale must be below {LARGEST:.0f} votes, got "
+            f"{abs(largest_count) + 64 * scale:.0f}. Take fewer teachers or less noise."
         )
 
 
@@ -79,7 +79,7 @@ class SeededNoise:
         try:
             self._generator = np.random.default_rng(seed)
         except (TypeError, ValueError):
-            raise InputError(f"Expected a seed of at least 0 or a numpy Generator, got {seed!r}.") from None
+            raise InputError(f"seed must be a whole number of at least 0 or a numpy Generator, got {seed!r}.") from None
 
     def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
         require_room(largest_count=0, scale=_validate.positive("sigma", sigma))
@@ -109,8 +109,7 @@ def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
         case np.random.Generator():
             return SeededNoise(rng)
     raise InputError(
-        f"Expected rng to be SecureNoise(), SeededNoise(seed), a numpy Generator or None (secure), "
-        f"got {type(rng).__name__}."
+        f"rng must be SecureNoise(), SeededNoise(seed), a numpy Generator or None (secure), got {type(rng).__name__}."
     )
 
 

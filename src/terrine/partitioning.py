@@ -71,15 +71,15 @@ def partition(
             for the owner, before any vote. 0 accepts empty shares.
 
     Formal guarantees:
-        Two neighbouring data sets, as `Partition.relation` says, differ in one teacher's share.
+        Two neighboring data sets, as `Partition.relation` says, differ in one teacher's share.
         "hashed" with unit ids: for every key. Replacing one unit by another is two steps and touches two teachers.
-        "balanced", and row numbers for want of ids: over the draw of the key. A replaced unit can take the hash of
+        "balanced", and row numbers where there are no ids: over the draw of the key. A new unit can take the hash of
         the old one and leave all others where they were, which is as likely; so the key is fresh and stays secret,
         and the number of units (rows) is public. Adding or removing a unit is not covered.
     """
     n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
     if n_teachers >= 2**31:
-        raise InputError(f"Expected n_teachers below 2^31, got n_teachers={n_teachers}.")
+        raise InputError(f"n_teachers must be below 2^31, got {n_teachers}.")
     min_units = _validate.integer("min_units", min_units, at_least=0)
     _validate.choice("method", method, METHODS)
     _check_key(key)
@@ -101,8 +101,8 @@ def partition(
         relation = replaced
     if np.bincount(teachers, minlength=n_teachers).min() < min_units:
         raise InputError(
-            f"Expected every teacher's share to hold at least min_units={min_units} unit(s), got a share with fewer; "
-            "take fewer teachers, or a smaller min_units."
+            f"A teacher's share has fewer than min_units={min_units} unit(s). Take fewer teachers, or a smaller "
+            "min_units."
         )
     assignment = teachers if inverse is None else teachers[inverse]
     secret = hashlib.blake2b(b"", digest_size=32, key=key, person=_SECRET).digest()
@@ -124,8 +124,8 @@ class Partition:
         assignment: (n_rows,) teacher ids from 0 to ``n_teachers`` - 1.
         n_teachers: public.
         method: "hashed" or "balanced".
-        relation: what neighbouring data sets may differ in; one of `RELATIONS`.
-        secret: 32 bytes that `identify` hashes with, drawn from the key, which they do not tell; b"": none.
+        relation: what neighboring data sets may differ in; one of `RELATIONS`.
+        secret: 32 bytes that `identify` hashes with; they come from the key and do not reveal it. b"": none.
     """
 
     _assignment: NDArray[np.int32]
@@ -144,18 +144,18 @@ class Partition:
         if relation not in RELATIONS or (method == "balanced" and relation == Relation.UNIT_ANY):
             raise InputError(f"Expected a relation that {method} shares have, got {relation.sentence[:80]!r}.")
         if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise InputError(f"Expected assignment as (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
+            raise InputError(f"assignment must be (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
         if given.size and not (given.min() >= 0 and given.max() < n_teachers):
-            raise InputError(f"Expected teacher ids from 0 to {n_teachers - 1}, got another.")
+            raise InputError(f"assignment must hold teacher ids from 0 to {n_teachers - 1}.")
         if not isinstance(secret, bytes) or len(secret) not in (0, 32):
-            raise InputError("Expected secret as 32 bytes, or none, got something else.")
+            raise InputError("secret must be 32 bytes, or empty.")
         stored = given.astype(np.int32)
         stored.setflags(write=False)
         public = {"n_teachers": n_teachers, "method": method, "relation": relation}
         self.__dict__.update(_assignment=stored, _secret=secret, **public)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise InputError(f"Expected a partition to stay as it is, got a new value for {name}.")
+        raise InputError(f"A partition cannot be changed: {name} stays as it is.")
 
     __delattr__ = __setattr__  # type: ignore[assignment]
 
@@ -171,7 +171,9 @@ class Partition:
         return f"<Partition: {said}; shares are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
-        raise SecretError("Expected a public object to pickle or copy, got Partition; use Partition.save and .load.")
+        raise SecretError(
+            "A Partition is secret and cannot be pickled or copied. Use Partition.save and Partition.load."
+        )
 
     __getstate__ = __reduce_ex__
 
@@ -216,14 +218,15 @@ class Partition:
         teacher_of[inverse] = self._assignment
         if (teacher_of[inverse] != self._assignment).any():
             raise InputError(
-                "Expected all rows of a unit in one share, got a unit in two shares; partition again with these ids."
+                "A unit has rows in two shares, and one person would reach two teachers. Partition again with these "
+                "ids."
             )
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file that only its owner may read (mode 0600), whole or not at all. The key is not in it."""
         path = Path(path)
         if path.suffix != ".npz":
-            raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
+            raise InputError(f"A partition is saved as .npz: give a file name that ends in .npz, got {path.name}.")
         arrays: dict[str, Any] = {"assignment": self._assignment, "n_teachers": self.n_teachers, "schema": SCHEMA}
         arrays |= {"method": self.method, "relation": self.relation}
         arrays |= {"secret": np.frombuffer(self._secret, dtype=np.uint8)} if self._secret else {}
@@ -233,7 +236,7 @@ class Partition:
     def load(cls, path: str | Path) -> Partition:
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"{path.name}: Expected a partition file, got no such file.")
+            raise InputError(f"{path.name}: no such file. Give a partition file.")
         try:
             with path.open("rb") as file:
                 loaded = np.load(file, allow_pickle=False)
@@ -241,29 +244,29 @@ class Partition:
         except OSError:
             raise
         except Exception:  # numpy and zipfile raise many types here
-            raise InputError(f"{path.name}: Expected a partition file, got one that numpy cannot read.") from None
+            raise InputError(f"{path.name}: numpy cannot read this as a partition file.") from None
         if other := _validate.other_schema(arrays, SCHEMA):
-            raise InputError(f"{path.name}: Expected a partition file of schema {SCHEMA}, got {other}.")
+            raise InputError(f"{path.name}: this is not a partition file of schema {SCHEMA} (it has {other}).")
         try:
             method, relation = str(arrays["method"]), Relation(str(arrays["relation"]))
             secret = arrays["secret"].tobytes() if "secret" in arrays else b""
             n_teachers = int(arrays["n_teachers"])
             return cls(arrays["assignment"], n_teachers=n_teachers, method=method, relation=relation, secret=secret)
         except (KeyError, TypeError, ValueError) as error:
-            reason = str(error) if isinstance(error, InputError) else "Expected a partition file, got a damaged one."
+            reason = str(error) if isinstance(error, InputError) else "the partition file is damaged."
             raise InputError(f"{path.name}: {reason}") from None
 
 
 def _check_key(key: object) -> None:
     if not isinstance(key, bytes):
-        raise InputError(f"Expected key as bytes, as from new_key(), got {type(key).__name__}.")
+        raise InputError(f"key must be bytes, as new_key() makes them, got {type(key).__name__}.")
     if not 16 <= len(key) <= 64:
-        raise InputError(f"Expected a key of 16 to 64 bytes, as from new_key(), got {len(key)}.")
+        raise InputError(f"key must have 16 to 64 bytes, as new_key() makes them, got {len(key)}.")
 
 
 def _check_teacher(teacher: int, n_teachers: int) -> None:
     if not 0 <= teacher < n_teachers:
-        raise InputError(f"Expected a teacher from 0 to {n_teachers - 1}, got teacher={teacher}.")
+        raise InputError(f"teacher must be from 0 to {n_teachers - 1}, got {teacher}.")
 
 
 def _distinct(unit: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray[np.int64], bytes]:
@@ -294,19 +297,19 @@ def write_shares(data: UnitData, partition: Partition, folder: str | Path) -> Sh
     """Write rows and labels sorted by teacher, so that a worker maps its slice only, whatever their size.
 
     Reads ``data`` from front to back in chunks, in bounded memory if it is mapped (``np.load(..., mmap_mode="r")``).
-    The folder appears when it is complete; one that holds these very shares already is left as it is.
+    The folder appears when it is complete; one that already holds these very shares stays as it is.
     """
     folder = Path(folder)
     arrays = {"X": np.asanyarray(data.X), "y": np.asanyarray(data.y)}
     for name, array in arrays.items():
         if array.dtype.hasobject or array.ndim == 0 or len(array) != len(partition):
-            raise InputError(f"Expected {name} as plain values, one for each row of the partition, got something else.")
+            raise InputError(f"{name} must hold plain values, one for each of the partition's rows.")
     if folder.exists():
         shares = Shares(folder)
         if shares.fingerprint != _sort_into(None, arrays, partition):
             raise InputError(
-                f"Expected {folder.name} to hold the shares of this data and partition, got those of another; "
-                "remove the folder or name a new one."
+                f"{folder.name} holds the shares of different data or of a different partition. Remove the folder, or "
+                "name a new one."
             )
         return shares
     unfinished = folder.with_name(f".{folder.name}.unfinished")
@@ -338,9 +341,11 @@ class Shares:
             about = json.loads((self.folder / "shares.json").read_text())
             schema, self.n_teachers, self.fingerprint = about["schema"], about["n_teachers"], about["fingerprint"]
         except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(f"{self.folder.name}: Expected a folder of shares, got none or a damaged one.") from None
+            raise InputError(f"{self.folder.name}: no such folder of shares, or a damaged one.") from None
         if schema != SHARES_SCHEMA:
-            raise InputError(f"{self.folder.name}: Expected shares of schema {SHARES_SCHEMA}, got {schema!r}.")
+            raise InputError(
+                f"{self.folder.name}: this is not a folder of shares of schema {SHARES_SCHEMA} (it has {schema!r})."
+            )
 
     def __repr__(self) -> str:
         return f"<Shares: {self.n_teachers} teachers in {self.folder.name}; contents are secret>"
@@ -362,9 +367,11 @@ class Shares:
             y = _open(self.folder / "y.npy")
             offsets = np.load(self.folder / "offsets.npy", allow_pickle=False)
         except Exception:
-            raise InputError(f"{self.folder.name}: Expected a folder of shares, got a damaged one.") from None
+            raise InputError(f"{self.folder.name}: the folder of shares is damaged. Write the shares again.") from None
         if not (len(X) == len(y) == offsets[-1] and offsets.shape == (self.n_teachers + 1,)):
-            raise InputError(f"{self.folder.name}: Expected a folder of shares, got files that do not fit together.")
+            raise InputError(
+                f"{self.folder.name}: the files of this folder of shares do not fit together. Write the shares again."
+            )
         return X, y, offsets
 
 
@@ -395,7 +402,7 @@ def _sort_into(folder: Path | None, arrays: dict[str, NDArray[Any]], partition: 
             digest.update(chunk.reshape(-1).view(np.uint8).data)
             if target is not None and place is not None:
                 places = place[start : start + len(chunk)]
-                sorted_rows = np.argsort(places)  # neighbours in the file are written together
+                sorted_rows = np.argsort(places)  # neighbors in the file are written together
                 target[places[sorted_rows]] = chunk[sorted_rows]
                 _let_go(target)
         if isinstance(target, np.memmap):

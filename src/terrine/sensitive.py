@@ -30,8 +30,8 @@ def unheard() -> Iterator[None]:
 def _refused(what: str) -> Callable[..., NoReturn]:
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
         raise SecretError(
-            f"Expected a public value to {what}, got a secret one (it depends on private votes); "
-            "use .map(f) to keep computing with it, or .reveal() to take responsibility for showing it."
+            f"Cannot {what} a secret value: it depends on private votes. Use .map(f) to keep computing with it, "
+            "or .reveal() to take responsibility for showing it."
         )
 
     return refuse
@@ -52,7 +52,7 @@ class Sensitive(Generic[T]):
 
     def __init__(self, value: T) -> None:
         if isinstance(value, Sensitive):
-            raise SecretError("Expected a plain value to wrap, got one that is wrapped already.")
+            raise SecretError("This value is already wrapped as Sensitive.")
         self._value = value
 
     def reveal(self) -> T:

@@ -23,7 +23,7 @@ _CLOCK = count()
 
 
 def tick() -> int:
-    """A number above every one before: what was fixed before votes were read can show it."""
+    """A number larger than every earlier one: it shows what was fixed before votes were read."""
     return next(_CLOCK)
 
 
@@ -44,13 +44,13 @@ class Votes:
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
         if whole.shape[1] < 2:
-            raise VotesError(f"Expected at least 2 classes (columns), got {whole.shape[1]}.")
+            raise VotesError(f"counts must have at least 2 classes (columns), got {whole.shape[1]}.")
         self._n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
         sums = whole.sum(axis=1)
         wrong = sums != self.n_teachers
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise VotesError(f"Expected every row to sum to {self.n_teachers} votes, got {sums[row]} in row {row}.")
+            raise VotesError(f"Every row of counts must sum to {self.n_teachers} votes; row {row} sums to {sums[row]}.")
         whole.setflags(write=False)
         self._counts = whole
         self._read_at = tick()
@@ -68,7 +68,7 @@ class Votes:
 
     @property
     def read_at(self) -> int:
-        """When these votes came in, as a `tick`."""
+        """When these votes were read, as a `tick`."""
         return self._read_at
 
     @property
@@ -81,7 +81,7 @@ class Votes:
     def __getitem__(self, rows: slice) -> Votes:
         """A run of queries, as in ``votes[:640]``."""
         if not isinstance(rows, slice):
-            raise InputError(f"Expected a slice of queries, as in votes[:100], got {type(rows).__name__}.")
+            raise InputError(f"Votes take a slice of queries, as in votes[:100], got {type(rows).__name__}.")
         some = Votes(self._counts[rows], n_teachers=self.n_teachers)
         some._read_at, some.voters = self._read_at, self.voters
         return some
@@ -90,7 +90,7 @@ class Votes:
         return f"<Votes: {len(self)} queries x {self.n_classes} classes, {self.n_teachers} teachers; counts are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
-        raise SecretError("Expected a public object to pickle or copy, got Votes; use Votes.save and Votes.load.")
+        raise SecretError("Votes are secret and cannot be pickled or copied. Use Votes.save and Votes.load.")
 
     __getstate__ = __reduce_ex__
 
@@ -117,7 +117,7 @@ class Votes:
                 return tally(table, n_classes=n_classes)
             whole = _whole_numbers(table, what="counts")
             if n_classes is not None and whole.shape[1] != n_classes:
-                raise VotesError(f"Expected {n_classes} classes (columns), got {whole.shape[1]}.")
+                raise VotesError(f"The file has {whole.shape[1]} classes (columns), not {n_classes}.")
             votes = cls(whole, n_teachers=max(int(whole[0].sum()), 1) if n_teachers is None else n_teachers)
             votes.voters = voters
             return votes
@@ -128,7 +128,7 @@ class Votes:
         """Write an .npz file that only its owner may read (mode 0600), whole or not at all."""
         path = Path(path)
         if path.suffix != ".npz":
-            raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
+            raise InputError(f"Votes are saved as .npz: give a file name that ends in .npz, got {path.name}.")
         arrays: dict[str, Any] = {"counts": self._counts, "n_teachers": self.n_teachers, "schema": SCHEMA}
         arrays |= {"voters": self.voters} if self.voters else {}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays), mode=0o600)
@@ -142,7 +142,7 @@ class Ballots:
         ids: (n_teachers,) the teachers' ids, distinct over all owners.
         n_classes: public.
         queries: what was asked, as a sha256 of the public rows: owners' ballots on other rows do not mix.
-        relation: what neighbouring data sets may differ in, as the owner's partition says; nor do those of others.
+        relation: what neighboring data sets may differ in, as the owner's partition says; nor do those of others.
         voters: who they are, as `TeacherEnsemble.identity` says it, if that is known.
 
     Examples:
@@ -160,10 +160,10 @@ class Ballots:
         found = np.asarray(ids)
         if found.dtype.kind not in "iu" or found.shape != (len(self._choices),) or (found < 0).any():
             raise VotesError(
-                f"Expected an id, a whole number of at least 0, for each of {len(self._choices)} teachers."
+                f"ids must hold a whole number of at least 0 for each of the {len(self._choices)} teachers."
             )
         if len(np.unique(found)) != len(found):
-            raise VotesError("Expected every teacher's id once, got one twice.")
+            raise VotesError("Two teachers have the same id. Give each its own.")
         self.ids = found.astype(np.int64)
         try:
             self.relation = Relation(relation)
@@ -181,7 +181,7 @@ class Ballots:
         return f"<Ballots: {teachers}, {n_queries} queries, {self.n_classes} classes; choices are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
-        raise SecretError("Expected a public object to pickle or copy, got Ballots; use Ballots.save and .load.")
+        raise SecretError("Ballots are secret and cannot be pickled or copied. Use Ballots.save and Ballots.load.")
 
     __getstate__ = __reduce_ex__
 
@@ -189,7 +189,7 @@ class Ballots:
         """Write an .npz file that only its owner may read (mode 0600), whole or not at all."""
         path = Path(path)
         if path.suffix != ".npz":
-            raise InputError(f"Expected a file name that ends in .npz, got {path.name}.")
+            raise InputError(f"Ballots are saved as .npz: give a file name that ends in .npz, got {path.name}.")
         small = np.int16 if self.n_classes <= np.iinfo(np.int16).max else np.int64
         arrays: dict[str, Any] = {"choices": self._choices.astype(small), "ids": self.ids, "n_classes": self.n_classes}
         arrays |= {"queries": self.queries, "relation": self.relation, "schema": BALLOTS_SCHEMA}
@@ -200,19 +200,19 @@ class Ballots:
     def load(cls, path: str | Path) -> Ballots:
         path = Path(path)
         if not path.is_file():
-            raise VotesError(f"{path.name}: Expected a file of ballots, got no such file.")
+            raise VotesError(f"{path.name}: no such file. Give a file of ballots.")
         try:
             arrays = _load_arrays(path)
             if _validate.other_schema(arrays, BALLOTS_SCHEMA):
                 raise VotesError(
-                    f"Expected a file of schema {BALLOTS_SCHEMA}, got another; an older one does not say between which "
-                    "neighbours it holds: write it again."
+                    f"this is not a file of schema {BALLOTS_SCHEMA}. Older files do not say between which neighbors "
+                    "they hold: write the ballots again."
                 )
             words = {"queries": str(arrays["queries"]), "voters": _voters(arrays)}
             relation, n_classes = Relation(str(arrays["relation"])), int(arrays["n_classes"])
             return cls(arrays["choices"], ids=arrays["ids"], n_classes=n_classes, relation=relation, **words)
         except (KeyError, TypeError, ValueError) as error:
-            reason = str(error) if isinstance(error, InputError) else "Expected ballots, got a damaged file."
+            reason = str(error) if isinstance(error, InputError) else "the file is damaged, or does not hold ballots."
             raise VotesError(f"{path.name}: {reason}") from None
 
 
@@ -221,14 +221,14 @@ def tally(predictions: ArrayLike | Iterable[Ballots], *, n_classes: int | None =
 
     Args:
         predictions: (n_teachers, n_queries) class indices; or the `Ballots` of several owners, on the same queries,
-            between neighbours of the same relation, and with ids that no two of them share: a teacher counted twice
+            between neighbors of the same relation, and with ids that no two of them share: a teacher counted twice
             would break the guarantee.
         n_classes: public; ballots bring their own.
     """
     if isinstance(predictions, (list, tuple)) and predictions and all(isinstance(b, Ballots) for b in predictions):
         return _merged(predictions, n_classes)
     if n_classes is None:
-        raise VotesError("Expected n_classes with predictions (the public number of classes), got none.")
+        raise VotesError("Predictions need n_classes, the public number of classes.")
     n_classes = _validate.integer("n_classes", n_classes, at_least=2)
     indices = _class_indices(predictions, n_classes=n_classes)  # type: ignore[arg-type]
     return Votes(_counted(indices, n_classes), n_teachers=len(indices))
@@ -237,14 +237,16 @@ def tally(predictions: ArrayLike | Iterable[Ballots], *, n_classes: int | None =
 def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None) -> Votes:
     first = ballots[0]
     if n_classes is not None and n_classes != first.n_classes:
-        raise VotesError(f"Expected ballots on {n_classes} classes, got {first.n_classes}.")
+        raise VotesError(f"The ballots have {first.n_classes} classes, not {n_classes}.")
     seen: set[int] = set()
     counts: Any = 0
     for one in ballots:
         if one.n_classes != first.n_classes or one.choices.shape[1] != first.choices.shape[1]:
-            raise VotesError("Expected all ballots on the same queries and classes, got other numbers of them.")
+            raise VotesError(
+                "The ballots differ in their number of queries or classes. Every owner must vote on the same ones."
+            )
         if one.queries != first.queries:
-            raise VotesError("Expected all ballots on the same public rows, got ballots on other rows.")
+            raise VotesError("The ballots are on different public rows. Every owner must vote on the same ones.")
         if one.relation != first.relation:
             raise VotesError(
                 f"Expected all ballots between the same neighbours, got {first.relation.sentence!r} and "
@@ -252,7 +254,9 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
             )
         if not seen.isdisjoint(one.ids.tolist()):
             twice = min(seen.intersection(one.ids.tolist()))
-            raise VotesError(f"Expected teachers with ids of their own, got teacher {twice} in two ballots.")
+            raise VotesError(
+                f"Teacher {twice} is in two ballots and would count twice. Every teacher needs an id of its own."
+            )
         seen.update(one.ids.tolist())
         counts = counts + _counted(one.choices, one.n_classes)
     votes = Votes(counts, n_teachers=len(seen))
@@ -277,7 +281,8 @@ def _class_indices(predictions: ArrayLike, *, n_classes: int) -> NDArray[np.int6
     if indices.max() >= n_classes:
         teacher, query = np.unravel_index(int(np.argmax(indices >= n_classes)), indices.shape)
         raise VotesError(
-            f"Expected class indices from 0 to {n_classes - 1}, got another (teacher {teacher}, query {query})."
+            f"Predictions must be class indices from 0 to {n_classes - 1}; teacher {teacher}, query {query} has a "
+            "larger one."
         )
     return indices
 
@@ -287,13 +292,13 @@ def _whole_numbers(values: ArrayLike, *, what: str) -> NDArray[np.int64]:
     try:
         raw = np.asarray(values)
     except ValueError:
-        raise VotesError(f"Expected {what} as a rectangular table, got rows of different lengths.") from None
+        raise VotesError(f"{what} must be a table with rows of one length.") from None
     if raw.ndim != 2:
-        raise VotesError(f"Expected {what} as a two-dimensional table, got {raw.ndim} dimension(s).")
+        raise VotesError(f"{what} must be a table with two dimensions, got {raw.ndim}.")
     if raw.size == 0:
-        raise VotesError(f"Expected at least one query and one column of {what}, got shape {raw.shape}.")
+        raise VotesError(f"{what} must hold at least one query and one column, got shape {raw.shape}.")
     if raw.dtype.kind not in "iuf":
-        raise VotesError(f"Expected {what} to be whole numbers, got dtype {raw.dtype}.")
+        raise VotesError(f"{what} must be whole numbers, got dtype {raw.dtype}.")
     if raw.dtype.kind == "f":
         raw = raw.astype(np.float64)
         _refuse_where(~np.isfinite(raw), "a value that is not finite (nan or inf)", what)
@@ -306,17 +311,15 @@ def _whole_numbers(values: ArrayLike, *, what: str) -> NDArray[np.int64]:
 def _refuse_where(bad: NDArray[np.bool_], found: str, what: str) -> None:
     if bad.any():
         row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise VotesError(
-            f"Expected {what} to be whole numbers of at least 0, got {found} in row {row}, column {column}."
-        )
+        raise VotesError(f"{what} must be whole numbers of at least 0: row {row}, column {column} holds {found}.")
 
 
 def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
     """The table, and number and identity of the teachers where the file says them; ``name`` is an .npz's array's."""
     if not path.is_file():
-        raise VotesError("Expected a file of votes, got no such file.")
+        raise VotesError("no such file. Give a file of votes.")
     if path.stat().st_size == 0:
-        raise VotesError("Expected a file of votes, got an empty file.")
+        raise VotesError("the file is empty.")
     match path.suffix.lower():
         case ".npy" | ".npz":
             return _read_numpy(path, name)
@@ -325,7 +328,9 @@ def _read(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
         case ".parquet":
             return _read_parquet(path), None, ""
         case other:
-            raise VotesError(f"Expected a file that ends in .npy, .npz, .csv or .parquet, got {other or 'no ending'}.")
+            raise VotesError(
+                f"votes are read from .npy, .npz, .csv or .parquet, not from {other or 'a file without an ending'}."
+            )
 
 
 def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
@@ -333,25 +338,25 @@ def _read_numpy(path: Path, name: str) -> tuple[NDArray[Any], int | None, str]:
     other = {"counts": "predictions", "predictions": "counts"}[name]
     chosen = name if name in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if chosen is None or chosen == other:
-        raise VotesError(f"Expected an array named {name}, got {', '.join(arrays) or 'none'}.")
+        raise VotesError(f"the file has no array named {name} (it has: {', '.join(arrays) or 'none'}).")
     if "schema" not in arrays:
         return arrays[chosen], None, ""
     if other_schema := _validate.other_schema(arrays, SCHEMA):
-        raise VotesError(f"Expected a file of schema {SCHEMA}, got {other_schema}.")
+        raise VotesError(f"this is not a file of schema {SCHEMA} (it has {other_schema}).")
     return arrays[chosen], _teachers(arrays) if name == "counts" else None, _voters(arrays)
 
 
 def _teachers(arrays: dict[str, NDArray[Any]]) -> int:
     given = arrays.get("n_teachers", np.zeros(0))
     if given.ndim or given.dtype.kind not in "iu" or given < 1:
-        raise VotesError("Expected n_teachers as a whole number of at least 1, got something else.")
+        raise VotesError("n_teachers must be a whole number of at least 1.")
     return int(given)
 
 
 def _voters(arrays: dict[str, NDArray[Any]]) -> str:
     given = arrays.get("voters", np.array(""))
     if given.ndim or given.dtype.kind != "U":
-        raise VotesError("Expected voters as a word, got something else.")
+        raise VotesError("voters must be text.")
     return str(given)
 
 
@@ -364,7 +369,7 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except OSError:
         raise
     except Exception:  # numpy raises many types here
-        raise VotesError(f"Expected a {path.suffix} file of plain numbers, got one that numpy cannot read.") from None
+        raise VotesError(f"numpy cannot read this as a {path.suffix} file of plain numbers.") from None
 
 
 def _read_csv(path: Path) -> NDArray[np.float64]:
@@ -384,16 +389,16 @@ def _read_csv(path: Path) -> NDArray[np.float64]:
                 row = [number(cell) for cell in line.split(",")]
                 width = width or len(row)
                 if len(row) != width:
-                    raise VotesError(f"Expected {width} columns in every row, got {len(row)} in line {line_number}.")
+                    raise VotesError(f"line {line_number} has {len(row)} columns, and the lines before it {width}.")
                 if line_number == 1 and not any(cell is not None for cell in row):  # a header
                     continue
                 if any(cell is None for cell in row):
-                    raise VotesError(f"Expected numbers, got text in line {line_number}.")
+                    raise VotesError(f"line {line_number} holds text where a number should be.")
                 rows.append([cell for cell in row if cell is not None])
     except UnicodeDecodeError:
-        raise VotesError("Expected a text file, got one that is not UTF-8.") from None
+        raise VotesError("this is not a text file in UTF-8.") from None
     if not rows:
-        raise VotesError("Expected at least one row of votes, got none.")
+        raise VotesError("the file has no row of votes.")
     return np.array(rows)
 
 
@@ -403,10 +408,10 @@ def _read_parquet(path: Path) -> NDArray[Any]:
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError):
-        raise VotesError("Expected a Parquet file, got one that pyarrow cannot read.") from None
+        raise VotesError("pyarrow cannot read this as a Parquet file.") from None
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
-            raise VotesError(f"Expected no missing values, got {column.null_count} in column {name!r}.")
+            raise VotesError(f"column {name!r} has {column.null_count} missing value(s).")
         if not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
-            raise VotesError(f"Expected columns of numbers, got {column.type} in column {name!r}.")
+            raise VotesError(f"column {name!r} must hold numbers, got {column.type}.")
     return np.column_stack([column.to_numpy() for column in table.columns]) if table.num_columns else np.empty((0, 0))

@@ -59,13 +59,13 @@ def test_nothing_known_stays_unknown_and_zero_times_it_is_nothing() -> None:
 
 def test_different_orders_are_refused() -> None:
     for other in (RdpCurve([2.0, 3.5], [1.0, 1.0]), RdpCurve([2.0], [1.0]), RdpCurve([3.0, 2.0], [1.0, 1.0])):
-        with pytest.raises(InputError, match="same orders"):
+        with pytest.raises(InputError, match="different orders"):
             RdpCurve([2.0, 3.0], [1.0, 1.0]) + other
 
 
 @pytest.mark.parametrize("times", [-1, 1.5, True, math.nan, "2"])
 def test_only_whole_multiples(times: object) -> None:
-    with pytest.raises(InputError, match="Expected times"):
+    with pytest.raises(InputError, match="times must be"):
         gaussian(40.0) * times
 
 
@@ -92,7 +92,7 @@ def test_curves_are_immutable_copies() -> None:
 
 @pytest.mark.parametrize("epsilons", [[1.0], [1.0, -1e-9], [1.0, math.nan], [[1.0, 2.0]]])
 def test_epsilons_that_are_no_bounds_are_refused(epsilons: list[float]) -> None:
-    with pytest.raises(InputError, match=r"Expected (one epsilon per order|every epsilon)"):
+    with pytest.raises(InputError, match=r"one number per order|Every epsilon must be"):
         RdpCurve([2.0, 3.0], epsilons)
 
 
@@ -164,7 +164,7 @@ def test_what_a_guarantee_says() -> None:
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 2, math.nan, "1e-5"])
 def test_delta_outside_0_1_is_refused(delta: object) -> None:
-    with pytest.raises(InputError, match=r"Expected .*delta"):
+    with pytest.raises(InputError, match="delta must be"):
         guarantee(gaussian(40.0), delta=delta)
 
 

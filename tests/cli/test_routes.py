@@ -131,22 +131,25 @@ def without(*option: str) -> list[str]:
             ([*GIVEN, *option], "Expected --target with --teachers, --test-order and --test-share, got none.")
             for option in (["--teachers", "200"], ["--test-order", "8"], ["--test-share", "0.7"])
         ),
-        ([*TESTED, "--target", "50"], "Expected a target below the worst case, 4."),
-        ([*TESTED, "--target", "0.2"], "Expected a target above"),
-        ([*TESTED, "--target", "0"], "Expected target > 0, got target=0.0."),
+        ([*TESTED, "--target", "50"], "target must be below the worst case, 4."),
+        ([*TESTED, "--target", "0.2"], "target must be above"),
+        ([*TESTED, "--target", "0"], "target must be above 0, got 0.0."),
         ([*TESTED, "--target", "much"], "Invalid value for '--target'"),
-        ([*TESTED, "--test-order", "1"], "Expected every order > 1"),
-        ([*TESTED, "--test-share", "0"], "Expected 0 < share < 1, got share=0.0."),
-        ([*TESTED, "--test-share", "1.5"], "Expected 0 < share < 1, got share=1.5."),
-        ([*TESTED, "--teachers", "0"], "Expected n_teachers to be a whole number of at least 1"),
-        ([*TESTED, "--answers", "61"], "Expected n_answered <= n_queries"),
+        ([*TESTED, "--test-order", "1"], "Every order must be finite and above 1"),
+        ([*TESTED, "--test-share", "0"], "share must be above 0 and below 1, got 0.0."),
+        ([*TESTED, "--test-share", "1.5"], "share must be above 0 and below 1, got 1.5."),
+        ([*TESTED, "--teachers", "0"], "n_teachers must be a whole number of at least 1"),
+        ([*TESTED, "--answers", "61"], "n_answered must be at most n_queries"),
         ([*TESTED, "--queries", "61"], "Expected --queries of at most 60"),
-        ([*TESTED, "--classes", "4"], "Expected 4 classes (columns), got 3."),
+        ([*TESTED, "--classes", "4"], "The file has 3 classes (columns), not 4."),
         (
             ["--mechanism", "lnmax", "--scale", "20", "--delta", "1e-5", *SHAPE, "--target", "1"],
-            "Expected GNMax or ConfidentGNMax, got LNMax",
+            "mechanism must be GNMax or ConfidentGNMax here, got LNMax",
         ),
-        ([*TESTED, "--mechanism", "interactive"], "Expected GNMax or ConfidentGNMax, got InteractiveGNMax"),
+        (
+            [*TESTED, "--mechanism", "interactive"],
+            "mechanism must be GNMax or ConfidentGNMax here, got InteractiveGNMax",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(folder: Path, terrine: Run, arguments: list[str], message: str) -> None:
@@ -161,13 +164,13 @@ def test_the_target_is_fixed_before_the_file_is_opened(folder: Path, terrine: Ru
     """A target that is refused is refused whether there are votes or not."""
     code, _, err = terrine("analyze", "no-such-file.npy", *TESTED, "--target", "50")
     assert code == 2
-    assert "Expected a target below the worst case" in err
+    assert "target must be below the worst case" in err
 
 
 def test_another_number_of_teachers_is_found_out_with_the_votes(folder: Path, terrine: Run) -> None:
     code, out, err = terrine("analyze", "fewer.npy", *TESTED, "--reveal", "--json")
     assert (code, out) == (2, "")
-    assert err == "terrine: Expected 200 teachers, as the target was fixed for, got 199.\n"
+    assert err == "terrine: The target was fixed for 200 teachers, and the votes have 199.\n"
 
 
 # ---- a plan

@@ -94,7 +94,7 @@ def test_owners_tally(terrine, tmp_path):
     assert terrine("label", "run")[0] == 0
     code, _, err = terrine("tally", "run.npz", "run.npz", "--out", "votes.npz")
     assert code == 2
-    assert "got teacher 0 in two ballots" in err
+    assert "Teacher 0 is in two ballots" in err
 
 
 def test_a_dry_run(terrine, tmp_path):
@@ -171,7 +171,7 @@ def test_a_missing_package_is_said_before_anything_is_taught(terrine, tmp_path, 
         (["vote", "."], "which has no config.toml"),
         (["label", "run.toml"], "terrine teach"),
         (["teach", ".", "--out", "x"], "Expected --out with a run's settings"),
-        (["ledger", "show", "none.sqlite"], "Expected a ledger"),
+        (["ledger", "show", "none.sqlite"], "There is no ledger at"),
     ],
 )
 def test_mistakes_are_one_line(terrine, words, said):

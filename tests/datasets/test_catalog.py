@@ -62,7 +62,7 @@ def test_rendered_glyphs_are_described(monkeypatch):
 
 def test_unknown_names_and_options_are_refused():
     for ask in (load, describe, prepare):
-        with pytest.raises(InputError, match="name to be one of mnist, svhn"):
+        with pytest.raises(InputError, match="name must be one of mnist, svhn"):
             ask("imagenet")
     with pytest.raises(InputError, match="options of mnist among progress, got n_private"):
         load("mnist", n_private=5)

@@ -181,7 +181,7 @@ def test_without_the_stored_file_this_machines_fonts_are_rendered_once(monkeypat
 
 
 def test_bad_arguments_are_refused(task):
-    with pytest.raises(InputError, match="split to be one of private, public, test"):
+    with pytest.raises(InputError, match="split must be one of private, public, test"):
         task.records("train", [0])
     for indices in ([-1], [0.5], [[0]]):
         with pytest.raises(DataError, match="Expected indices"):

@@ -34,10 +34,10 @@ def test_a_seed_fixes_the_votes():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_queries": 0}, "n_queries to be a whole number of at least 1"),
-        ({"n_classes": 1}, "n_classes to be a whole number of at least 2"),
-        ({"n_teachers": 2.5}, "n_teachers to be a whole number of at least 1"),
-        ({"consensus": 1.0}, "Expected 0 < consensus < 1"),
+        ({"n_queries": 0}, "n_queries must be a whole number of at least 1"),
+        ({"n_classes": 1}, "n_classes must be a whole number of at least 2"),
+        ({"n_teachers": 2.5}, "n_teachers must be a whole number of at least 1"),
+        ({"consensus": 1.0}, "consensus must be above 0 and below 1"),
         ({"hard": -0.1}, "Expected 0 <= hard <= 1"),
     ],
 )

@@ -23,43 +23,49 @@ where = postgres.where
 ENTRY = "terrine_entries"
 TAMPERINGS = [
     (f"DELETE FROM {ENTRY} WHERE seq = 3", "entry 4: comes after 2: an entry is missing"),
-    (f"DELETE FROM {ENTRY} WHERE seq = 1", "entry 2: settles what was never reserved"),
-    (f"DELETE FROM {ENTRY} WHERE seq = 2", "answer 11111111: was settled by entry 2, which is not there"),
+    (f"DELETE FROM {ENTRY} WHERE seq = 1", "entry 2: settles a reservation that does not exist"),
+    (f"DELETE FROM {ENTRY} WHERE seq = 2", "answer 11111111: was settled by entry 2, which does not exist"),
     (f"UPDATE {ENTRY} SET n_answers = 1 WHERE seq = 5", "entry 5: has totals that do not add up"),
     (f"UPDATE {ENTRY} SET n_answers = 5 WHERE seq = 5", "entry 5: has impossible numbers of queries and answers"),
-    (f"UPDATE {ENTRY} SET n_answers = 1 WHERE seq = 4", "entry 4: does not reserve an answer to every query"),
+    (f"UPDATE {ENTRY} SET n_answers = 1 WHERE seq = 4", "entry 4: does not reserve an answer for every query"),
     (
         f"UPDATE {ENTRY} SET n_queries = 3, n_answers = 3 WHERE seq = 4",
-        "entry 5: settles something else than was reserved",
+        "entry 5: settles with other values than were reserved",
     ),
     (f"UPDATE {ENTRY} SET total_answers = 0 WHERE seq = 5", "entry 5: has totals that do not add up"),
     (f"UPDATE {ENTRY} SET account_queries = 0 WHERE seq = 5", "entry 5: has totals that do not add up"),
     (f"UPDATE {ENTRY} SET total_queries = 101 WHERE seq = 5", "entry 5: exceeds the budget"),
     (f"UPDATE {ENTRY} SET total_answers = -1 WHERE seq = 5", "entry 5: exceeds the budget"),
-    (f"UPDATE {ENTRY} SET mechanism = '{{}}' WHERE seq = 4", "entry 4: has a mechanism that the budget does not know"),
-    (f"UPDATE {ENTRY} SET mechanism = mechanism || ' ' WHERE seq = 4", "entry 4: has a mechanism in another spelling"),
+    (f"UPDATE {ENTRY} SET mechanism = '{{}}' WHERE seq = 4", "entry 4: has a mechanism that the budget does not allow"),
+    (
+        f"UPDATE {ENTRY} SET mechanism = mechanism || ' ' WHERE seq = 4",
+        "entry 4: has its mechanism written in a different form",
+    ),
     (
         f"UPDATE {ENTRY} SET mechanism = replace(mechanism, '150', '151') WHERE seq = 4",
-        "entry 4: has a mechanism that the budget does not know",
+        "entry 4: has a mechanism that the budget does not allow",
     ),
-    (f"UPDATE {ENTRY} SET kind = 'refund' WHERE seq = 5", "entry 5: is neither a reservation nor a settlement"),
-    (f"UPDATE {ENTRY} SET part = 3 WHERE seq = 3", "entry 3: is a later part without the one before"),
+    (f"UPDATE {ENTRY} SET kind = 'refund' WHERE seq = 5", "entry 5: is not a reservation, a settlement or"),
+    (
+        f"UPDATE {ENTRY} SET part = 3 WHERE seq = 3",
+        "entry 3: is a later part of a request, and the part before it is missing",
+    ),
     (f"UPDATE {ENTRY} SET schema = 'terrine.entry/1' WHERE seq = 3", "entry 3: is not of schema terrine.entry/2"),
-    (f"UPDATE {ENTRY} SET secure = TRUE WHERE seq = 5", "entry 5: settles something else than was reserved"),
-    (f"UPDATE {ENTRY} SET account = 'eve' WHERE seq = 5", "entry 5: settles something else than was reserved"),
-    (f"UPDATE {ENTRY} SET asked = '1' WHERE seq = 3", "entry 3: asks something else than the request's parts before"),
-    ("UPDATE terrine_requests SET digest = '1'", "request 'a': asks something else than was reserved for it"),
-    ("DELETE FROM terrine_requests", "request 'a': has a reservation and is not known"),
-    ("UPDATE terrine_answers SET label = 4 WHERE label = 3", "entry 2: its answers are not those that it settled"),
-    ("DELETE FROM terrine_answers WHERE label = 3", "entry 2: its answers are not those that it settled"),
-    ("DELETE FROM terrine_answers", "entry 2: its answers are not those that it settled"),
+    (f"UPDATE {ENTRY} SET secure = TRUE WHERE seq = 5", "entry 5: settles with other values than were reserved"),
+    (f"UPDATE {ENTRY} SET account = 'eve' WHERE seq = 5", "entry 5: settles with other values than were reserved"),
+    (f"UPDATE {ENTRY} SET asked = '1' WHERE seq = 3", "entry 3: asks for other rows than the request's earlier parts"),
+    ("UPDATE terrine_requests SET digest = '1'", "request 'a': asks for other rows than were reserved"),
+    ("DELETE FROM terrine_requests", "request 'a': has a reservation, and its own row is missing"),
+    ("UPDATE terrine_answers SET label = 4 WHERE label = 3", "entry 2: its answers are not the ones that it settled"),
+    ("DELETE FROM terrine_answers WHERE label = 3", "entry 2: its answers are not the ones that it settled"),
+    ("DELETE FROM terrine_answers", "entry 2: its answers are not the ones that it settled"),
     ("UPDATE terrine_answers SET outcome = 1, label = 2", "entry 2: has more answers than it paid for"),
-    ("UPDATE terrine_answers SET outcome = 3 WHERE label = 3", "answer 11111111: has an outcome that there is not"),
+    ("UPDATE terrine_answers SET outcome = 3 WHERE label = 3", "answer 11111111: has an unknown outcome"),
     (
         "UPDATE terrine_answers SET label = 7 WHERE outcome = 0",
         "answer 22222222: has a label that its outcome does not",
     ),
-    ("UPDATE terrine_answers SET secure = FALSE", "and its entry disagree on how noise was drawn"),
+    ("UPDATE terrine_answers SET secure = FALSE", "and its entry disagree on whether the noise was secure"),
     (
         "INSERT INTO terrine_answers (query, label, outcome, secure, entry) "
         f"VALUES ('{'3' * 64}', 1, 0, TRUE, 2), ('{'4' * 64}', -1, 0, TRUE, 2)",
@@ -67,11 +73,11 @@ TAMPERINGS = [
     ),
     (
         f"INSERT INTO terrine_answers (query, label, outcome, secure, entry) VALUES ('{'3' * 64}', 1, 1, TRUE, 3)",
-        "answer 33333333: was settled by entry 3, which is not there",
+        "answer 33333333: was settled by entry 3, which does not exist",
     ),
     (
         f"INSERT INTO terrine_answers (query, label, outcome, secure, entry) VALUES ('{'3' * 64}', 1, 1, TRUE, 9)",
-        "answer 33333333: was settled by entry 9, which is not there",
+        "answer 33333333: was settled by entry 9, which does not exist",
     ),
     ("UPDATE terrine_counts SET open = 0 WHERE seq = 5", "entry 5: the counts up to here are not what follows"),
     ("UPDATE terrine_counts SET answered = 5 WHERE seq = 3", "entry 3: the counts up to here are not what follows"),
@@ -87,7 +93,10 @@ TAMPERINGS = [
         "entry 3: is more than 5 s earlier than the entry before it",
     ),
     (f"UPDATE {ENTRY} SET time = '' WHERE seq = 3", "entry 3: is more than 5 s earlier than the entry before it"),
-    (f"UPDATE {ENTRY} SET kind = 'key', part = 0 WHERE seq = 3", "entry 3: is about a key, and charges something"),
+    (
+        f"UPDATE {ENTRY} SET kind = 'key', part = 0 WHERE seq = 3",
+        "entry 3: is about a key, and must not charge anything",
+    ),
 ]
 
 
@@ -145,7 +154,7 @@ def test_a_number_that_is_none_is_said_and_not_tripped_over(tmp_path):
     filled(tmp_path / "ledger.sqlite").close()
     meddle(str(tmp_path / "ledger.sqlite"), f"UPDATE {ENTRY} SET n_queries = 'many' WHERE seq = 3")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        assert "entry 3: has a number that is none" in ledger.verify()
+        assert "entry 3: has a field that should be a number and is not" in ledger.verify()
 
 
 def test_an_undercharged_entry_is_found(where):
@@ -170,15 +179,15 @@ def header_digest(place):
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE terrine_ledger SET budget = replace(budget, '100', '900')", "got one that was changed"),
-        ("UPDATE terrine_ledger SET ledger_id = '0'", "got one that was changed"),
-        ("UPDATE terrine_ledger SET digest = '0'", "got one that was changed"),
-        ("UPDATE terrine_ledger SET budget = 'x'", "Expected a budget in .*, got a damaged one"),
+        ("UPDATE terrine_ledger SET budget = replace(budget, '100', '900')", "budget in .* was changed"),
+        ("UPDATE terrine_ledger SET ledger_id = '0'", "budget in .* was changed"),
+        ("UPDATE terrine_ledger SET digest = '0'", "budget in .* was changed"),
+        ("UPDATE terrine_ledger SET budget = 'x'", "The budget in .* is damaged"),
         (
             "UPDATE terrine_ledger SET schema = 'terrine.ledger/9'",
-            "to be a ledger of schema terrine.ledger/2, got another",
+            "is not a ledger of schema terrine.ledger/2",
         ),
-        ("DELETE FROM terrine_ledger", "Expected a ledger at .*, got none"),
+        ("DELETE FROM terrine_ledger", "There is no ledger at"),
     ],
 )
 def test_a_changed_header_is_refused(made, statement, message):
@@ -222,7 +231,7 @@ def test_a_head_is_printed_and_read_back(where):
         assert Head.parse(str(head)) == Head.parse(f" {head}\n") == head
         assert str(head) == f"1:{ledger.entries()[0].digest}"
     for bad in ("", "17", "17:ab", f"x:{'a' * 64}", f"1:{'A' * 64}", f"-1:{'a' * 64}", f"²:{'a' * 64}"):
-        with pytest.raises(InputError, match="Expected a ledger's head"):
+        with pytest.raises(InputError, match="A ledger's head is"):
             Head.parse(bad)
 
 
@@ -248,10 +257,10 @@ def test_a_ledger_that_was_put_in_anothers_place_is_not_written_to(made):
     with Ledger(place) as ledger:
         other = "0" * 64
         meddle(place, f"UPDATE terrine_ledger SET digest = '{other}'")
-        with pytest.raises(LedgerError, match=r"Expected the ledger that was opened at .*, got another, or none"):
+        with pytest.raises(LedgerError, match=r"The ledger at .* is gone, or is not the one that was opened"):
             ledger.reserve(CONFIDENT, n_queries=1, request_id="new")
         meddle(place, "DELETE FROM terrine_ledger")
-        with pytest.raises(LedgerError, match="got another, or none"):
+        with pytest.raises(LedgerError, match="is gone, or is not the one that was opened"):
             ledger.reserve(CONFIDENT, n_queries=1, request_id="new")
         assert len(rows(place, f"SELECT * FROM {ENTRY}")) == 5
 
@@ -259,7 +268,9 @@ def test_a_ledger_that_was_put_in_anothers_place_is_not_written_to(made):
 def test_another_ledger_of_the_same_budget_is_told_apart(tmp_path):
     with Ledger(tmp_path / "a", budget=COUNT) as one, Ledger(tmp_path / "b", budget=COUNT) as other:
         assert one.id != other.id
-        assert one.verify(head=other.head()) == ["another ledger: its header is not the one that was seen"]
+        assert one.verify(head=other.head()) == [
+            "this is a different ledger: its header is not the one that was seen before"
+        ]
 
 
 def test_the_command_line_shows_verifies_and_exports(made, tmp_path, monkeypatch, capsys):
@@ -316,11 +327,14 @@ def keyed(made):
         ("UPDATE terrine_keys SET quota = 500 WHERE name = 'ann'", "entry 6: the row of key"),
         ("UPDATE terrine_keys SET role = 'admin' WHERE name = 'ann'", "it is not in the chain, or was changed"),
         (f"UPDATE terrine_keys SET sha256 = '{'0' * 64}'", "it is not in the chain, or was changed"),
-        ("DELETE FROM terrine_keys WHERE name = 'ann'", "that it is about is gone or was changed"),
+        ("DELETE FROM terrine_keys WHERE name = 'ann'", "that it records is gone or was changed"),
         ("INSERT INTO terrine_keys VALUES ('0', 'eve', 'admin', NULL, '0', '0')", "key 0: it is not in the chain"),
         ("INSERT INTO terrine_keys_revoked VALUES ('0', '0')", "key 0: its revocation is not in the chain"),
         ("DELETE FROM terrine_keys_revoked", "entry 8: the row of key"),
-        (f"UPDATE {ENTRY} SET n_queries = 1 WHERE kind = 'key'", "entry 6: is about a key, and charges something"),
+        (
+            f"UPDATE {ENTRY} SET n_queries = 1 WHERE kind = 'key'",
+            "entry 6: is about a key, and must not charge anything",
+        ),
         (f"UPDATE {ENTRY} SET asked = '0' WHERE kind = 'revoke'", "its revocation is not in the chain, or was changed"),
     ],
 )

@@ -84,9 +84,12 @@ def test_keeping_is_all_or_nothing(where):
     with Ledger(where, budget=COUNT) as ledger:
         one, other = ledger.reserve_each(CONFIDENT, [ask("a", 1), ask("b", 1)])
         for bad, message in (
-            ([(one, {"1": YES}), (other, {})], "Expected 1 answers, as were reserved, got 0"),
-            ([(one, {"1": YES}), (one, {"2": YES})], "Expected an open reservation of 'a', got a settled one"),
-            ([(one, {"1": YES}), (Reservation(request_id="c", part=1, n_queries=1), {"2": YES})], "got none of"),
+            ([(one, {"1": YES}), (other, {})], "1 answers were reserved, got 0"),
+            ([(one, {"1": YES}), (one, {"2": YES})], "The reservation of request 'a' is already settled"),
+            (
+                [(one, {"1": YES}), (Reservation(request_id="c", part=1, n_queries=1), {"2": YES})],
+                "There is no reservation of",
+            ),
         ):
             with pytest.raises(LedgerError, match=message):
                 ledger.keep_each(bad)
@@ -109,9 +112,9 @@ def test_an_account_is_charged_up_to_its_quota_and_not_beyond(where):
                 verb(CONFIDENT, n_queries=2, request_id="b", account="ann", quota=5, **more)
             assert (caught.value.requested, caught.value.remaining) == ("2 queries", "0 of 5 queries")
             assert str(caught.value) == (
-                "Expected a request within the account's quota, got 2 queries; what is left: 0 of 5 queries."
+                "Not enough quota for this account. The request needs 2 queries; left: 0 of 5 queries."
             )
-        with pytest.raises(QuotaError, match="what is left: 1 of 6 queries"):
+        with pytest.raises(QuotaError, match="left: 1 of 6 queries"):
             ledger.reserve(CONFIDENT, n_queries=2, request_id="b", account="ann", quota=6)  # all or nothing
         ledger.reserve(CONFIDENT, n_queries=2, request_id="b", account="bob", quota=5)
         ledger.reserve(CONFIDENT, n_queries=1, request_id="c")
@@ -176,7 +179,7 @@ def test_claims_are_made_together_and_refused_one_by_one(where):
         ledger.claim("a", "0")
         found = ledger.claim_each([("a", "0"), ("a", "1"), ("b", "1"), ("b", "1"), ("b", "2")])
         assert [type(one) for one in found] == [type(None), RequestError, type(None), type(None), RequestError]
-        with pytest.raises(RequestError, match="request 'b' asked about before"):
+        with pytest.raises(RequestError, match="Request 'b' was used before"):
             ledger.claim("b", "0")
         with pytest.raises(InputError, match="digest"):
             ledger.reserve_some(CONFIDENT, n_queries=1, request_id="c", digest="")

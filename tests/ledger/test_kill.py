@@ -392,7 +392,7 @@ def test_a_full_or_read_only_disk_is_one_line_and_no_answer():
     assert at_keep["unsettled"] == 4  # reserved, drawn, and never let out
     for found in (at_reserve, at_keep, read_only):
         (said,) = found["said"]
-        assert said.startswith("Expected to use the ledger ledger.sqlite, got: ")
+        assert said.startswith("The ledger ledger.sqlite cannot be used: ")
         assert "\n" not in said
 
 

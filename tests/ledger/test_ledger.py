@@ -65,16 +65,15 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(where):
     with pytest.raises(BudgetError) as caught:
         ledger.reserve(CONFIDENT, n_queries=31, request_id="a")
     assert str(caught.value) == (
-        "Expected a request within the budget, got 31 queries and up to 31 answers; "
-        "what is left: 100 queries and 30 answers."
+        "Not enough budget. The request needs 31 queries and up to 31 answers; left: 100 queries and 30 answers."
     )
-    with pytest.raises(InputError, match="Expected the budget's mechanism"):
+    with pytest.raises(InputError, match="This budget pays for"):
         ledger.reserve(GNMax(sigma=40), n_queries=1, request_id="a")
     for bad in (0, -1, 1.5, "one"):
         with pytest.raises(InputError, match="n_queries"):
             ledger.reserve(CONFIDENT, n_queries=bad, request_id="a")
     for bad in ("", "x" * 201, "a\nb", 7, None):
-        with pytest.raises(InputError, match="request_id to be 1 to 200 printable characters"):
+        with pytest.raises(InputError, match="request_id must be text of 1 to 200 printable characters"):
             ledger.reserve(CONFIDENT, n_queries=1, request_id=bad)
     assert ledger.entries() == []
     ledger.reserve(CONFIDENT, n_queries=30, request_id="a")
@@ -83,11 +82,11 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(where):
 def test_two_draws_may_not_share_a_reservation(where):
     ledger = Ledger(where, budget=COUNT)
     reservation = ledger.reserve(CONFIDENT, n_queries=2, request_id="a")
-    with pytest.raises(RequestError, match="Expected a new request_id, got 'a'"):
+    with pytest.raises(RequestError, match="Request 'a' was used before and has a reservation"):
         ledger.reserve(CONFIDENT, n_queries=2, request_id="a")
     answers = {"q1": Kept(3, Outcome.TEACHERS, True), "q2": Kept(-1, Outcome.ABSTAINED, True)}
     assert ledger.keep(reservation, answers) == answers
-    with pytest.raises(LedgerError, match="Expected an open reservation of 'a', got a settled one"):
+    with pytest.raises(LedgerError, match="The reservation of request 'a' is already settled"):
         ledger.keep(reservation, {"q3": Kept(1, Outcome.TEACHERS, True), "q4": Kept(-1, Outcome.ABSTAINED, True)})
     assert len(ledger.entries()) == 2
     assert ledger.recall(["q1", "q2", "q3"], request_id="b", digest="0") == answers
@@ -97,17 +96,17 @@ def test_settling_never_raises_a_charge(where):
     ledger = Ledger(where, budget=FILTER)
     ledger.reserve(CONFIDENT, n_queries=5, request_id="a")
     ledger.reserve(GNMax(sigma=40), n_queries=5, request_id="b")
-    with pytest.raises(LedgerError, match="n_answered <= 5, as reserved, got n_answered=6"):
+    with pytest.raises(LedgerError, match="n_answered must be at most 5, as reserved, got 6"):
         ledger.settle("a", n_answered=6)
-    with pytest.raises(InputError, match="n_answered to be a whole number of at least 0"):
+    with pytest.raises(InputError, match="n_answered must be a whole number of at least 0"):
         ledger.settle("a", n_answered=-1)
-    with pytest.raises(LedgerError, match=r"n_answered=5 \(a mechanism without a check answers every query\)"):
+    with pytest.raises(LedgerError, match=r"n_answered must be 5, .*: a mechanism without a check answers every query"):
         ledger.settle("b", n_answered=4)
-    with pytest.raises(LedgerError, match="Expected a reservation, got none of request_id='c', part=1"):
+    with pytest.raises(LedgerError, match="There is no reservation of request_id='c', part=1"):
         ledger.settle("c", n_answered=1)
     ledger.settle("a", n_answered=5)
     ledger.settle("b", n_answered=5)
-    with pytest.raises(LedgerError, match="n_answered=5, as 'a', part 1, was settled with, got n_answered=4"):
+    with pytest.raises(LedgerError, match="'a', part 1, was settled with n_answered=5, not 4"):
         ledger.settle("a", n_answered=4)
     reserved, _, settled, _ = ledger.entries()
     assert settled.charge == reserved.charge
@@ -132,7 +131,7 @@ def test_a_filter_takes_several_mechanisms_and_guarantees_the_whole_budget(where
         assert ledger.summary().guarantee.epsilon == 1  # whatever was spent
         with pytest.raises(BudgetError, match=r"got 1000 queries at a Rényi cost of 8\.34") as caught:
             ledger.reserve(CONFIDENT, n_queries=1000, request_id="c")
-        assert "what is left: a Rényi cost of 0.5" in str(caught.value)
+        assert "left: a Rényi cost of 0.5" in str(caught.value)
 
 
 def test_a_filter_is_filled_to_the_brim_and_not_beyond(where):
@@ -153,12 +152,10 @@ def test_reserve_some_takes_what_fits_in_numbered_parts(where):
     ledger = Ledger(where, budget=COUNT)
     parts = [ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0") for _ in range(2)]
     assert [(part.part, part.n_queries) for part in parts] == [(1, 20), (2, 10)]
-    with pytest.raises(
-        BudgetError, match="got 20 queries and up to 20 answers; what is left: 70 queries and 0 answers"
-    ):
+    with pytest.raises(BudgetError, match="needs 20 queries and up to 20 answers; left: 70 queries and 0 answers"):
         ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0")
     ledger.settle("a", n_answered=5, part=2)
-    with pytest.raises(RequestError, match="Expected the rows that request 'a' asked about before, got others"):
+    with pytest.raises(RequestError, match="Request 'a' was used before, for other rows"):
         ledger.reserve_some(CONFIDENT, n_queries=1, request_id="a", digest="1")
     assert ledger.reserve_some(CONFIDENT, n_queries=20, request_id="a", digest="0").n_queries == 5
     assert ledger.verify() == []
@@ -263,7 +260,7 @@ TestModelOnServer = OnServer.TestCase
 
 def test_opening_needs_a_ledger_and_its_own_budget(where):
     name = "postgresql://127.0.0.1/test" if on_server(where) else "ledger.sqlite"
-    with pytest.raises(LedgerError, match=f"Expected a ledger at {name}.*, got none"):
+    with pytest.raises(LedgerError, match=f"There is no ledger at {name}"):
         Ledger(where)
     assert on_server(where) or not Path(where).exists()
     with Ledger(where, budget=COUNT) as made:
@@ -276,7 +273,7 @@ def test_opening_needs_a_ledger_and_its_own_budget(where):
             assert opened.id == made.id
             assert checked.remaining() == {"queries": 98, "answers": 28}
     other = CountBudget(CONFIDENT, n_queries=100, n_answers=31, delta=1e-5)
-    with pytest.raises(LedgerError, match="was made with: n_answers=30, got n_answers=31"):
+    with pytest.raises(LedgerError, match="was made with a different budget: n_answers=30, not n_answers=31"):
         Ledger(where, budget=other)
     assert repr(Ledger(where)).startswith(f"<Ledger {name}")
     assert repr(Ledger(where)).endswith(f": {COUNT}>")
@@ -285,18 +282,18 @@ def test_opening_needs_a_ledger_and_its_own_budget(where):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (":memory:", "Expected a file for the ledger, got a database in memory"),
-        ("sqlite://", "Expected a path, sqlite:///path or postgresql://.* for the ledger, got sqlite://..."),
-        ("", "Expected a path, sqlite:///path or postgresql://.* for the ledger, got str"),
-        (None, "Expected a path, sqlite:///path or postgresql://.* for the ledger, got NoneType"),
-        ("mysql://someone:secret@host/db", r"for the ledger, got mysql://\.\."),
-        ("postgresql://someone:secret@127.0.0.1:port/db", "got another spelling, or one without a database"),
-        ("postgresql://someone:secret@127.0.0.1", "got another spelling, or one without a database"),
-        ("postgresql:someone:secret@127.0.0.1/db", "for the ledger, got another spelling"),
-        (Path("postgresql://someone:secret@127.0.0.1/db"), "for the ledger, got another spelling"),
+        (":memory:", "A ledger must be a file: a database in memory"),
+        ("sqlite://", "A ledger is a file's path, sqlite:///path or postgresql://.*, not sqlite://"),
+        ("", "A ledger is a file's path, sqlite:///path or postgresql://.*, not str"),
+        (None, "A ledger is a file's path, sqlite:///path or postgresql://.*, not NoneType"),
+        ("mysql://someone:secret@host/db", r"not mysql://"),
+        ("postgresql://someone:secret@127.0.0.1:port/db", "this URL cannot be read, or names no database"),
+        ("postgresql://someone:secret@127.0.0.1", "this URL cannot be read, or names no database"),
+        ("postgresql:someone:secret@127.0.0.1/db", "this has none of these forms"),
+        (Path("postgresql://someone:secret@127.0.0.1/db"), "this has none of these forms"),
         (
             "/nowhere/at/all/ledger.sqlite",
-            "Expected to use the ledger ledger.sqlite, got: unable to open database file",
+            "The ledger ledger.sqlite cannot be used: unable to open database file",
         ),
     ],
 )
@@ -310,10 +307,10 @@ def test_what_is_no_ledger_is_refused_in_one_line(place, message):
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "text").write_text("not a database" * 500)
-    with pytest.raises(LedgerError, match="Expected to use the ledger text, got: file is not a database"):
+    with pytest.raises(LedgerError, match="The ledger text cannot be used: file is not a database"):
         Ledger(tmp_path / "text", budget=COUNT)
     (tmp_path / "empty").touch()
-    with pytest.raises(LedgerError, match="Expected a ledger at empty, got none"):
+    with pytest.raises(LedgerError, match="There is no ledger at empty"):
         Ledger(tmp_path / "empty")
     with Ledger(tmp_path / "empty", budget=COUNT) as made:  # as after a crash while it was made
         assert made.verify() == []
@@ -327,7 +324,7 @@ def test_a_ledger_of_the_first_schema_is_refused_in_one_line(where):
         "INSERT INTO terrine_ledger VALUES (1, 'terrine.ledger/1', '{}', '')",
         *(["GRANT SELECT ON terrine_ledger TO PUBLIC"] if on_server(where) else []),
     )
-    with pytest.raises(LedgerError, match=r"to be a ledger of schema terrine\.ledger/2, got another"):
+    with pytest.raises(LedgerError, match=r"is not a ledger of schema terrine\.ledger/2"):
         Ledger(where, budget=COUNT)
 
 

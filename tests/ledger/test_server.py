@@ -54,7 +54,7 @@ def test_a_server_that_dies_between_reserve_and_keep_leaves_a_charge_and_no_answ
     try:
         with pytest.raises(LedgerError) as caught:
             asked.label(X[:3], request_id="a")
-        assert "Expected to use the ledger postgresql://127.0.0.1/test" in one_line(caught.value)
+        assert "The ledger postgresql://127.0.0.1/test" in one_line(caught.value)
         with pytest.raises(LedgerError, match="Connection refused") as caught:
             asked.ledger.head()
         one_line(caught.value)
@@ -137,7 +137,7 @@ def test_a_refused_login_and_a_missing_database_are_one_line(where):
         (where.replace(PASSWORD, "wrong"), "password authentication failed for user"),
         (where + "0", "database does not exist"),
         (where.replace(ROLE, "nobody"), "password authentication failed for user"),
-        (where.replace(str(server().port), "1"), r"^Expected to use the ledger \S+, got: Connection refused\.$"),
+        (where.replace(str(server().port), "1"), r"^The ledger \S+ cannot be used: Connection refused\.$"),
     )
     for url, message in wrong:
         with pytest.raises(LedgerError, match=message) as caught:
@@ -170,7 +170,7 @@ def test_a_role_that_owns_nothing_can_spend_and_not_undo(where):
 
 def test_without_the_driver_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingDependencyError, match=r"install it with: pip install 'terrine\[service\]'"):
+    with pytest.raises(MissingDependencyError, match=r"Install it with: pip install 'terrine\[service\]'"):
         Ledger("postgresql://someone:secret@localhost/db", budget=COUNT)
 
 

@@ -128,7 +128,7 @@ def test_an_upgrade_that_fails_changes_nothing(where, monkeypatch):
         monkeypatch.setattr(
             "terrine.ledger.chain.Page.add_revocation", lambda *_: (_ for _ in ()).throw(OSError("full"))
         )
-        with pytest.raises(LedgerError, match="got: full"):
+        with pytest.raises(LedgerError, match="cannot be used: full"):
             ledger.reserve(CONFIDENT, n_queries=1, request_id="new")
         monkeypatch.undo()
         assert len(ledger.entries()) == 5

@@ -344,13 +344,13 @@ def test_more_teachers_never_cost_less_at_a_gap():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"sigma": 0.0}, "Expected sigma > 0, got sigma=0.0."),
-        ({"sigma": float("nan")}, "Expected sigma to be finite, got sigma=nan."),
-        ({"order": 1.0}, "Expected every order > 1 and finite, got order=1.0."),
-        ({"order": [2.0, 3.0]}, "Expected order to be a number, got list."),
-        ({"n_classes": 1}, "Expected n_classes to be a whole number of at least 2, got n_classes=1."),
-        ({"n_teachers": 0}, "Expected n_teachers to be a whole number of at least 1, got n_teachers=0."),
-        ({"n_teachers": 2.5}, "Expected n_teachers to be a whole number of at least 1, got n_teachers=2.5."),
+        ({"sigma": 0.0}, "sigma must be above 0, got 0.0."),
+        ({"sigma": float("nan")}, "sigma must be finite, got nan."),
+        ({"order": 1.0}, "Every order must be finite and above 1, got 1.0."),
+        ({"order": [2.0, 3.0]}, "order must be a number, got list."),
+        ({"n_classes": 1}, "n_classes must be a whole number of at least 2, got 1."),
+        ({"n_teachers": 0}, "n_teachers must be a whole number of at least 1, got 0."),
+        ({"n_teachers": 2.5}, "n_teachers must be a whole number of at least 1, got 2.5."),
     ],
 )
 def test_bad_input_is_answered_in_one_line(wrong, message):

@@ -65,7 +65,7 @@ def test_at_and_beyond_its_pole_it_is_refused(order: float) -> None:
     pole = -0.5 * math.log1p(-1 / order)  # order (1 - e^(-2 beta)) = 1
     assert math.isfinite(rdp_gnss(order=order, beta=pole * (1 - 1e-9), sigma=5.0))
     for beta in (pole * (1 + 1e-9), 2 * pole, 1000.0):
-        with pytest.raises(InputError, match=r"Expected order\*\(1 - exp\(-2 beta\)\) < 1, got "):
+        with pytest.raises(InputError, match=r"order\*\(1 - exp\(-2 beta\)\) must be below 1, got "):
             rdp_gnss(order=order, beta=beta, sigma=5.0)
 
 
@@ -76,5 +76,5 @@ def test_with_a_constant_scale_it_is_the_gaussian_mechanism() -> None:
 @pytest.mark.parametrize("name", ["beta", "sigma"])
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_what_must_be_positive_is_refused_otherwise(name: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"Expected {name} > 0, got {name}={value}"):
+    with pytest.raises(InputError, match=f"{name} must be above 0, got {value}"):
         rdp_gnss(**{"beta": 0.01, "sigma": 5.0, "order": 14.0, name: value})

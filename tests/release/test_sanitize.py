@@ -304,22 +304,22 @@ GNSS = {**GOOD, "method": "gnss", "sigma_scale": 2.0}
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({**GNSS, "order": 10.0}, "Expected order < 1/(2 beta) = 10 with method gnss, got order=10"),
-        ({**GNSS, "order": 12.0}, "Expected order < 1/(2 beta) = 10 with method gnss, got order=12"),
-        ({**GOOD, "beta": 0.0}, "Expected beta > 0, got beta=0.0."),
-        ({**GOOD, "beta": -1.0}, "Expected beta > 0, got beta=-1.0."),
-        ({**GOOD, "beta": 1e-9}, "Expected beta >= 1e-05, got beta=1e-09."),
-        ({**GOOD, "beta": math.nan}, "Expected beta to be finite"),
-        ({**GOOD, "sigma": 0.0}, "Expected sigma_release > 0, got sigma_release=0.0."),
-        ({**GOOD, "sigma": -2.0}, "Expected sigma_release > 0, got sigma_release=-2.0."),
-        ({**GOOD, "sigma_scale": 2.0}, "Expected sigma_scale with method gnss and with no other."),
-        ({**GNSS, "sigma_scale": None}, "Expected sigma_scale with method gnss and with no other."),
-        ({**GNSS, "sigma_scale": 0.0}, "Expected sigma_scale > 0"),
-        ({**GOOD, "delta": 0.0}, "Expected 0 < delta_release < 1"),
-        ({**GOOD, "delta": 1.0}, "Expected 0 < delta_release < 1"),
-        ({**GOOD, "order": 1.0}, "Expected every order > 1"),
-        ({**GOOD, "order": "many"}, "Expected order to be a number"),
-        ({**GOOD, "method": "paper"}, "Expected method to be one of majorant, gnss"),
+        ({**GNSS, "order": 10.0}, "With method gnss the order must be below 1/(2 beta) = 10, got 10"),
+        ({**GNSS, "order": 12.0}, "With method gnss the order must be below 1/(2 beta) = 10, got 12"),
+        ({**GOOD, "beta": 0.0}, "beta must be above 0, got 0.0."),
+        ({**GOOD, "beta": -1.0}, "beta must be above 0, got -1.0."),
+        ({**GOOD, "beta": 1e-9}, "beta must be at least 1e-05, got 1e-09."),
+        ({**GOOD, "beta": math.nan}, "beta must be finite"),
+        ({**GOOD, "sigma": 0.0}, "sigma_release must be above 0, got 0.0."),
+        ({**GOOD, "sigma": -2.0}, "sigma_release must be above 0, got -2.0."),
+        ({**GOOD, "sigma_scale": 2.0}, "Method gnss needs sigma_scale; no other method takes it."),
+        ({**GNSS, "sigma_scale": None}, "Method gnss needs sigma_scale; no other method takes it."),
+        ({**GNSS, "sigma_scale": 0.0}, "sigma_scale must be above 0"),
+        ({**GOOD, "delta": 0.0}, "delta_release must be above 0 and below 1"),
+        ({**GOOD, "delta": 1.0}, "delta_release must be above 0 and below 1"),
+        ({**GOOD, "order": 1.0}, "Every order must be finite and above 1"),
+        ({**GOOD, "order": "many"}, "order must be a number"),
+        ({**GOOD, "method": "paper"}, "method must be one of majorant, gnss"),
     ],
 )
 def test_bad_parameters_are_one_clear_line(arguments: dict, message: str) -> None:
@@ -352,10 +352,10 @@ def test_a_number_too_large_for_a_float_is_infinite() -> None:
 
 @pytest.mark.parametrize("delta_release", [1e-5, 1e-4])
 def test_delta_release_is_a_share_of_delta(delta_release: float) -> None:
-    with pytest.raises(InputError, match=r"Expected delta_release below delta=1e-05, of which it is a share, got "):
+    with pytest.raises(InputError, match=r"delta_release is a part of delta=1e-05 and must be below it, got "):
         Sanitizer.by_rule(epsilon=1.0, delta=1e-5, delta_release=delta_release)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(InputError, match=r"Expected sigma_release x worst case below 1024 nats.*use method='majorant'"):
+    with pytest.raises(InputError, match=r"sigma_release x worst case must be below 1024 nats.*Use method='majorant'"):
         Sanitizer(**{**GNSS, "sigma": 1e4}).upper_bound(SURE, sigma_vote=1.0, rng=np.random.default_rng(0))

@@ -211,7 +211,7 @@ def refusal(call, **arguments) -> str:
     with pytest.raises(InputError) as caught:
         call(**arguments)
     message = str(caught.value)
-    assert message.startswith("Expected ")
+    assert message.endswith(".")
     assert "\n" not in message
     assert len(message) < 300
     return message
@@ -221,8 +221,8 @@ def refusal(call, **arguments) -> str:
 def test_too_few_teachers(accountant: str) -> None:
     votes = Votes([[7, 2, 1]], n_teachers=10)
     call = partial(smooth_sensitivity, GNMax(sigma=40), votes, order=14, beta=0.03, accountant=accountant)
-    assert "teachers enough" in refusal(call)
-    assert "teachers enough" in refusal(
+    assert "teachers are too few" in refusal(call)
+    assert "teachers are too few" in refusal(
         partial(sensitivity_at, GNMax(sigma=40), votes, order=14, distance=1, accountant=accountant)
     )
 

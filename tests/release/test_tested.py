@@ -64,7 +64,7 @@ def fix(mechanism: GNMax | ConfidentGNMax = MECHANISM, **changes: object) -> Con
 def one_line(caught: pytest.ExceptionInfo[InputError]) -> str:
     message = str(caught.value)
     assert "\n" not in message
-    assert message.startswith("Expected ")
+    assert message.endswith(".")
     return message
 
 
@@ -111,27 +111,27 @@ def test_it_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": 50.0}, "Expected a target below the worst case, 4."),
-        ({"target": 0.3}, "what delta and the checks cost before any answer, got 0.3;"),
-        ({"target": 0.0}, "Expected target > 0, got target=0.0."),
-        ({"target": math.nan}, "Expected target to be finite"),
-        ({"delta_release": 1e-5}, "Expected delta_release below delta=1e-05, of which it is a share, got 1e-05."),
-        ({"delta_release": 1e-4}, "Expected delta_release below delta=1e-05, of which it is a share, got 0.0001."),
-        ({"delta": 0.0}, "Expected 0 < delta < 1, got delta=0.0."),
-        ({"mechanism": LNMax(scale=20)}, "Expected GNMax or ConfidentGNMax, got LNMax"),
+        ({"target": 50.0}, "target must be below the worst case, 4."),
+        ({"target": 0.3}, "which delta and the checks cost before any answer, got 0.3."),
+        ({"target": 0.0}, "target must be above 0, got 0.0."),
+        ({"target": math.nan}, "target must be finite"),
+        ({"delta_release": 1e-5}, "delta_release is a part of delta=1e-05 and must be below it, got 1e-05."),
+        ({"delta_release": 1e-4}, "delta_release is a part of delta=1e-05 and must be below it, got 0.0001."),
+        ({"delta": 0.0}, "delta must be above 0 and below 1, got 0.0."),
+        ({"mechanism": LNMax(scale=20)}, "mechanism must be GNMax or ConfidentGNMax here, got LNMax"),
         (
             {"mechanism": InteractiveGNMax(threshold=120, sigma_check=40, sigma_vote=10, student_confidence=0.9)},
-            "Expected GNMax or ConfidentGNMax, got InteractiveGNMax",
+            "mechanism must be GNMax or ConfidentGNMax here, got InteractiveGNMax",
         ),
-        ({"n_queries": 0}, "Expected n_queries to be a whole number of at least 1, got n_queries=0."),
-        ({"n_answers": 61}, "Expected n_answered <= n_queries, got n_answered=61"),
+        ({"n_queries": 0}, "n_queries must be a whole number of at least 1, got 0."),
+        ({"n_answers": 61}, "n_answered must be at most n_queries, got n_answered=61"),
         ({"mechanism": GNMax(sigma=10), "n_answers": 30}, "a mechanism without a check answers every query"),
-        ({"n_classes": 1}, "Expected n_classes to be a whole number of at least 2, got n_classes=1."),
-        ({"n_teachers": 0}, "Expected n_teachers to be a whole number of at least 1, got n_teachers=0."),
-        ({"share": 0.0}, "Expected 0 < share < 1, got share=0.0."),
-        ({"share": 1.0}, "Expected 0 < share < 1, got share=1.0."),
-        ({"order": 1.0}, "Expected every order > 1"),
-        ({"order": "many"}, "Expected order to be a number"),
+        ({"n_classes": 1}, "n_classes must be a whole number of at least 2, got 1."),
+        ({"n_teachers": 0}, "n_teachers must be a whole number of at least 1, got 0."),
+        ({"share": 0.0}, "share must be above 0 and below 1, got 0.0."),
+        ({"share": 1.0}, "share must be above 0 and below 1, got 1.0."),
+        ({"order": 1.0}, "Every order must be finite and above 1"),
+        ({"order": "many"}, "order must be a number"),
     ],
 )
 def test_what_is_refused_before_any_vote(changes: dict, message: str) -> None:
@@ -141,7 +141,7 @@ def test_what_is_refused_before_any_vote(changes: dict, message: str) -> None:
 
 
 def test_too_few_teachers_are_refused() -> None:
-    with pytest.raises(InputError, match="Expected teachers enough for a data-dependent bound, got 10: at sigma=40"):
+    with pytest.raises(InputError, match="10 teachers are too few for a data-dependent bound: at sigma=40"):
         fix(GNMax(sigma=40), n_teachers=10, target=0.7)
 
 
@@ -173,7 +173,7 @@ def test_votes_read_before_the_target_was_fixed_are_refused() -> None:
             continue
         with pytest.raises(InputError) as caught:
             fixed.release(votes, rng=np.random.default_rng(0))
-        assert "to be fixed before the votes were read, got votes read first" in one_line(caught)
+        assert "The votes were read before the target was fixed" in one_line(caught)
     with pytest.raises(InputError):
         fixed.pass_chance(early[:60])
     later = strong(100)
@@ -183,9 +183,9 @@ def test_votes_read_before_the_target_was_fixed_are_refused() -> None:
 @pytest.mark.parametrize(
     ("votes", "message"),
     [
-        (([STRONG] * 59, 200), "Expected 60 queries, as the target was fixed for, got 59."),
-        (([[189, 6, 4]] * 60, 199), "Expected 200 teachers, as the target was fixed for, got 199."),
-        (([[190, 5, 4, 1]] * 60, 200), "Expected 3 classes, as the target was fixed for, got 4."),
+        (([STRONG] * 59, 200), "The target was fixed for 60 queries, and the votes have 59."),
+        (([[189, 6, 4]] * 60, 199), "The target was fixed for 200 teachers, and the votes have 199."),
+        (([[190, 5, 4, 1]] * 60, 200), "The target was fixed for 3 classes, and the votes have 4."),
     ],
 )
 def test_votes_of_another_shape_are_refused(votes: tuple, message: str) -> None:
@@ -193,7 +193,7 @@ def test_votes_of_another_shape_are_refused(votes: tuple, message: str) -> None:
     with pytest.raises(InputError) as caught:
         fixed.release(Votes(votes[0], n_teachers=votes[1]), rng=np.random.default_rng(0))
     assert one_line(caught) == message
-    with pytest.raises(InputError, match="Expected votes to be a Votes object, got list"):
+    with pytest.raises(InputError, match="votes must be a Votes object, got list"):
         fixed.release([STRONG] * 60, rng=np.random.default_rng(0))
 
 
@@ -432,7 +432,7 @@ def test_costs_beyond_64_bits_break_every_cap(sigma: float, n_queries: int) -> N
     assert costs[0] * n_queries * UNIT > 2**63
     assert distance(np.array([0]), np.array([n_queries]), costs=whole_costs(costs), cap=2.0) == 0
     assert distance(np.array([250]), np.array([n_queries]), costs=whole_costs(costs), cap=2.0) > 100
-    with pytest.raises(InputError, match="Expected a cap below"):
+    with pytest.raises(InputError, match="cap must be below"):
         distance(np.array([0]), np.array([1]), costs=whole_costs(costs), cap=MOST)
 
 
@@ -496,7 +496,7 @@ def test_publishable_is_the_tested_route_where_that_was_chosen() -> None:
     ):
         with pytest.raises(InputError) as caught:
             publishable_guarantee(**{**asked, **other}, tested=fixed)
-        assert "queries, answers and delta of the tested route, got others" in one_line(caught)
+        assert "queries, answers or delta are not the ones that the tested route was made for" in one_line(caught)
 
 
 # ---- a number beside labels that leave anyway
@@ -563,14 +563,23 @@ def test_sanitize_where_nothing_was_answered() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epsilon": None}, "Expected epsilon (hoped for, from public inputs) or order, beta and sigma_release"),
-        ({"epsilon": None, "order": 8.0, "beta": 0.1}, "Expected epsilon (hoped for, from public inputs) or order"),
-        ({"epsilon": None, "beta": 0.1, "sigma_release": 3.0}, "Expected epsilon (hoped for, from public inputs)"),
-        ({"delta_release": 1e-5}, "Expected delta_release below delta=1e-05"),
-        ({"mechanism": LNMax(scale=20)}, "Expected GNMax or ConfidentGNMax, got LNMax"),
-        ({"answers": 10}, "Expected the answers of this mechanism to these queries, got others."),
-        ({"answers": GNMax(sigma=10)}, "Expected the answers of this mechanism to these queries, got others."),
-        ({"answers": 59}, "Expected the answers of this mechanism to these queries, got others."),
+        (
+            {"epsilon": None},
+            "Give epsilon (the one you hope for, from public inputs), or order, beta and sigma_release",
+        ),
+        (
+            {"epsilon": None, "order": 8.0, "beta": 0.1},
+            "Give epsilon (the one you hope for, from public inputs), or order",
+        ),
+        (
+            {"epsilon": None, "beta": 0.1, "sigma_release": 3.0},
+            "Give epsilon (the one you hope for, from public inputs)",
+        ),
+        ({"delta_release": 1e-5}, "delta_release is a part of delta=1e-05"),
+        ({"mechanism": LNMax(scale=20)}, "mechanism must be GNMax or ConfidentGNMax here, got LNMax"),
+        ({"answers": 10}, "These answers were given by a different mechanism, or to different queries."),
+        ({"answers": GNMax(sigma=10)}, "These answers were given by a different mechanism, or to different queries."),
+        ({"answers": 59}, "These answers were given by a different mechanism, or to different queries."),
     ],
 )
 def test_what_sanitize_refuses(changes: dict, message: str) -> None:

@@ -99,7 +99,7 @@ def test_a_table_ends_and_keeps_every_condition_or_is_refused(
 
 @pytest.mark.parametrize("given", ENDLESS)
 def test_what_went_on_for_ever_is_refused(given: dict[str, float]) -> None:
-    with seconds(5), pytest.raises(InputError, match="budget for test and answers"):
+    with seconds(5), pytest.raises(InputError, match="Test and answers need a budget"):
         chances(**given, longest=200)
 
 

@@ -437,7 +437,7 @@ def test_units_that_are_put_right_later_are_not_dealt_as_before(tmp_path, before
         (run.folder / "partition.key").unlink()
         Run(run.folder).partition()
     with_units(tmp_path, after, keep=keep)
-    with pytest.raises(InputError, match=r"the private data have changed; begin a new run|a unit in two shares"):
+    with pytest.raises(InputError, match=r"the private data have changed; begin a new run|rows in two shares"):
         Run(run.folder).teach() if keep == "true" else Run(run.folder).vote()
 
 
@@ -463,7 +463,7 @@ def test_owners_with_other_neighbours_do_not_vote_as_one(tmp_path):
     persons = owner(tmp_path / "a", ROWS // 2, first_id=0, method="hashed")
     rows, more = (owner(tmp_path / name, None, first_id=k, method="balanced") for name, k in (("b", 10), ("c", 20)))
     assert persons.ballots().relation == persons.partition().relation
-    with pytest.raises(InputError, match=r"same neighbours, got 'one unit .*' and 'one row"):
+    with pytest.raises(InputError, match=r"different neighbors, 'one unit .*' and 'one row"):
         tally([persons.ballots(), rows.ballots()])
     with pytest.raises(InputError, match=r"this run's neighbours, 'one unit .*', got .* 'one row is replaced"):
         persons.take_votes(tally([rows.ballots(), more.ballots()]))
@@ -532,7 +532,7 @@ STUDENT = SETTINGS[SETTINGS.index("[student]") :]
         ('kind = "supervised"\nestimator = "sklearn.svm"', "Expected options of svm"),
         ('kind = "features"\nestimator = "sklearn.svm.SVC"\noptions = {c = 1}', "Expected options of SVC"),
         ('kind = "vat"\noptions = {step = 5}', r"Expected other student\.options, got: .*'step'"),
-        ('kind = "vat"\noptions = {steps = "many"}', "Expected steps to be a number"),
+        ('kind = "vat"\noptions = {steps = "many"}', "steps must be a number"),
         ('kind = "vat"\noptions = {view = {spin = 5}}', "spin"),
         ('kind = "gan"\noptions = {zzz = 1}', "zzz"),
         ('kind = "match"\noptions = {strong = 3}', "strong"),
@@ -603,7 +603,7 @@ def test_a_run_that_has_spent_never_makes_another_ledger(settings, tmp_path, mon
             left.unlink()
         (run.folder / "ledger.sqlite").touch()
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"Expected a ledger at .*, got none\.$"):
+        with pytest.raises(LedgerError, match=r"There is no ledger at "):
             Run(run.folder).label()
     assert not (tmp_path / "typo.sqlite").exists()
     if not elsewhere:
@@ -619,7 +619,7 @@ def test_a_ledger_of_another_run_or_budget_is_refused(settings, tmp_path):
         run.ledger(other.folder / "ledger.sqlite")
     path = run.folder / "config.toml"
     path.write_text(path.read_text().replace("answers = 90", "answers = 91"))
-    with pytest.raises(LedgerError, match="n_answers=90, got n_answers=91"):
+    with pytest.raises(LedgerError, match="n_answers=90, not n_answers=91"):
         Run(run.folder).ledger()
 
 

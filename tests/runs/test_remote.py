@@ -79,7 +79,7 @@ def test_batches_of_two_ledgers_are_not_mixed(task, monkeypatch):
         task.run(batch=5).label()
     assert Ledger(one.where).summary().queries == 10
     monkeypatch.setenv("TERRINE_API_KEY", two.key)
-    with two.serving(task.port), pytest.raises(LedgerError, match="another ledger is in use"):
+    with two.serving(task.port), pytest.raises(LedgerError, match="now uses a different ledger"):
         task.run(batch=5).label()
     assert Ledger(two.where).summary().queries == 0
     monkeypatch.setenv("TERRINE_API_KEY", one.key)
@@ -93,7 +93,7 @@ def test_one_labeller_has_one_ledger(task):
         labeller = RemoteLabeller(url, key=one.key)
         labeller.label(rows_of(5), request_id="a")
     labeller._http.headers["Authorization"] = f"Bearer {two.key}"
-    with two.serving(task.port), pytest.raises(LedgerError, match="another ledger is in use"):
+    with two.serving(task.port), pytest.raises(LedgerError, match="now uses a different ledger"):
         labeller.label(rows_of(5, seed=1), request_id="b")
     assert Ledger(two.where).summary().queries == 0
 

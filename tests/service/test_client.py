@@ -58,7 +58,7 @@ def test_errors_have_their_types(tmp_path):
     with service.serving() as url:
         labeller = remote(url, service)
         labeller.label(rows_of(6), request_id="a")
-        with pytest.raises(RequestError, match="rows that request"):
+        with pytest.raises(RequestError, match="was used before, for other rows"):
             labeller.label(rows_of(6, seed=1), request_id="a")
         with pytest.raises(InputError, match=r"shape \(2,\), got \(3,\)"):
             labeller.label(np.zeros((2, 3)), request_id="b")
@@ -70,7 +70,7 @@ def test_errors_have_their_types(tmp_path):
             labeller.label(rows_of(6, seed=3), request_id="d")
         other = RemoteLabeller(url, key=service.admin, retries=0)
         other.label(rows_of(2, seed=4), request_id="e")
-        with pytest.raises(BudgetError, match="what is left: 0 queries"):
+        with pytest.raises(BudgetError, match="left: 0 queries"):
             other.label(rows_of(2, seed=5), request_id="f")
         with pytest.raises(ServiceError, match="unknown_key"):
             RemoteLabeller(url, key="terrine_nobody", retries=0)
@@ -108,7 +108,7 @@ def test_it_goes_on_when_the_server_comes_back(service):
 
 
 def test_nobody_there():
-    with pytest.raises(ServiceError, match=r"ConnectError, 2 times"):
+    with pytest.raises(ServiceError, match=r"ConnectError\), 2 times"):
         RemoteLabeller(f"http://127.0.0.1:{free_port()}", key="k", retries=1)
 
 
@@ -151,13 +151,13 @@ def test_a_service_that_says_something_else_of_itself_is_refused(name, value, se
         return {**found, name: value} if value is not None else {k: v for k, v in found.items() if k != name}
 
     monkeypatch.setattr(RemoteLabeller, "_call", other)
-    with service.serving() as url, pytest.raises(ServiceError, match=rf"/v1/about .*, got another {name}.*: [^\n]*\.$"):
+    with service.serving() as url, pytest.raises(ServiceError, match=rf"/v1/about .* \({name}.*: [^\n]*\.$"):
         remote(url, service)
 
 
 @pytest.mark.parametrize("url", ["", "labels.example.org", "ftp://a", 3])
 def test_bad_urls(url):
-    with pytest.raises(InputError, match="URL"):
+    with pytest.raises(InputError, match="url must start with"):
         RemoteLabeller(url, key="k")
 
 

@@ -236,8 +236,8 @@ def test_a_service_that_cannot_start_is_no_exhausted_budget(run_folder, monkeypa
 def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path, refused):
     Run(run_folder).ledger().close()
     other = tmp_path / "other.sqlite"
-    assert "ledger at other.sqlite, got none" in refused("serve", run_folder, "--ledger", other)
-    assert "ledger at other.sqlite, got none" in refused("keys", "list", run_folder, TERRINE_LEDGER=str(other))
+    assert "There is no ledger at other.sqlite" in refused("serve", run_folder, "--ledger", other)
+    assert "There is no ledger at other.sqlite" in refused("keys", "list", run_folder, TERRINE_LEDGER=str(other))
     assert not other.exists()
     (run_folder / "ledger.sqlite").unlink()
     assert "bound to, got no ledger.sqlite" in refused("serve", run_folder)

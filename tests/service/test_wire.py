@@ -162,7 +162,7 @@ def test_what_is_in_flight_is_counted_by_key():
     with pytest.raises(Refused, match="this key"):
         held.add("a", 1)
     held.add("b", 50)
-    with pytest.raises(Refused, match="as many bodies as it can"):
+    with pytest.raises(Refused, match="as many request bodies as it can"):
         held.add("c", 1)
     held.remove("a", 50)
     held.add("c", 1)

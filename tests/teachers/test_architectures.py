@@ -81,10 +81,10 @@ def test_the_papers_schedule_for_glyph():
 @pytest.mark.parametrize("module", [two_conv, resnet32])
 @pytest.mark.parametrize("shape", [(64,), (3, 28), (2, 2, 2, 2)])
 def test_rows_that_are_no_images_are_refused(module, shape):
-    with pytest.raises(InputError, match=r"Expected images \(height, width\[, channels\]\)"):
+    with pytest.raises(InputError, match=r"Rows must be images \(height, width\[, channels\]\)"):
         module(10, shape)
 
 
 def test_a_norm_that_is_none_is_refused():
-    with pytest.raises(InputError, match="norm to be one of group, batch"):
+    with pytest.raises(InputError, match="norm must be one of group, batch"):
         resnet32(10, (28, 28), norm="layer")

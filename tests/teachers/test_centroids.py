@@ -162,16 +162,16 @@ def test_what_is_stored_comes_back_and_other_arrays_are_refused():
         models | {"key": models["key"][:5]},
     ):
         data = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in wrong.items()})
-        with pytest.raises(StoreError, match="other arrays"):
+        with pytest.raises(StoreError, match="does not hold the means"):
             CENTROIDS.loads(data)
 
 
 def test_bad_input_is_said():
     for bad in ({"similarity": 1.5}, {"similarity": float("nan")}, {"similarity": "x"}, {"chunk": 0}):
-        with pytest.raises(InputError, match=f"Expected {next(iter(bad))}"):
+        with pytest.raises(InputError, match=f"^{next(iter(bad))} .*must be"):
             CentroidTeacher(**bad)
     models = fit(SHARES)
-    with pytest.raises(InputError, match="Expected rows of 24 features, as the teachers', got 23"):
+    with pytest.raises(InputError, match="rows of 24 features, as the teachers were taught on, got 23"):
         CENTROIDS.predict(models, QUERIES[:, :23])
     with pytest.raises(InputError, match="real numbers"):
         CENTROIDS.predict(models, QUERIES.astype(str))

@@ -132,9 +132,9 @@ def test_shares_on_disk_in_processes_with_a_store(tmp_path):
 
 def test_shares_on_disk_that_do_not_fit_are_refused(tmp_path):
     on_disk = write_shares(DATA, shares_of(DATA), tmp_path / "shares")
-    with pytest.raises(InputError, match="shares of 5 teachers, got 7"):
+    with pytest.raises(InputError, match="partition has 5 teachers, and the shares 7"):
         fit_teachers(on_disk, shares_of(DATA, 5), LINEAR, classes=CLASSES, seed=0)
-    with pytest.raises(InputError, match="shares of this partition, got those of another"):
+    with pytest.raises(InputError, match="written with a different partition"):
         fit_teachers(
             on_disk,
             partition(DATA, n_teachers=7, key=bytes(32), min_units=0),
@@ -150,16 +150,19 @@ def test_what_does_not_fit_is_refused_in_one_line():
     shares = shares_of(DATA)
     taught = fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=0)
     refused = [
-        (lambda: fit_teachers(DATA, shares, LINEAR, classes=["a", "b"], seed=0), "labels below 2"),
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes=["a", "b"], seed=0), "label is not below 2"),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes="abcd", seed=0), "list of names"),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=-1), "seed"),
         (lambda: fit_teachers(DATA.X, shares, LINEAR, classes=CLASSES, seed=0), "PrivateData or Shares, got ndarray"),
         (
             lambda: fit_teachers(DATA.take(range(9)), shares, LINEAR, classes=CLASSES, seed=0),
-            "partition of these rows, got one of a different",
+            "a different number of rows than the data",
         ),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=range(40_000), seed=0), "at most 32767 classes"),
-        (lambda: taught.vote(X.reshape(50, 64)), r"rows of shape \(8, 8\), as the teachers', got \(64,\)"),
+        (
+            lambda: taught.vote(X.reshape(50, 64)),
+            r"rows of shape \(8, 8\), as the teachers were taught on, got \(64,\)",
+        ),
         (lambda: taught.vote(X[:0]), "at least one row"),
         (lambda: taught.vote(X[0, 0]), "rows on the first"),
         (lambda: taught.vote(np.full((3, 8, 8), np.nan)), "finite"),
@@ -177,7 +180,7 @@ def test_an_ensemble_votes_and_does_not_predict_print_or_travel():
     assert not [name for name in dir(TeacherEnsemble) if re.search("predict|proba|score|decision", name)]
     assert repr(taught) == str(taught) == "<TeacherEnsemble: 7 teachers, 4 classes; they vote, not predict>"
     for out in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(SecretError, match="use a store"):
+        with pytest.raises(SecretError, match="Use a store"):
             out(taught)
     with pytest.raises(TypeError):
         json.dumps(taught)
@@ -242,7 +245,7 @@ def test_a_failure_of_another_kind_of_teacher_to_vote_tells_nothing(monkeypatch)
         raise KeyError("Ann")
 
     monkeypatch.setattr(type(NETS), "predict", fail)
-    with pytest.raises(TeachersError, match=r"teachers to vote, got a failure \(KeyError\)") as caught:
+    with pytest.raises(TeachersError, match=r"teachers failed to vote \(KeyError\)") as caught:
         taught.vote(X)
     assert "Ann" not in "".join(traceback.format_exception(caught.value))
 

@@ -96,7 +96,7 @@ def test_settings_name_every_parameter_however_long_the_list():
 
 @pytest.mark.parametrize("bad", [LinearRegression(), object(), LogisticRegression, make_pipeline(StandardScaler())])
 def test_what_is_no_classifier_is_refused(bad):
-    with pytest.raises(InputError, match="Expected a scikit-learn classifier, got"):
+    with pytest.raises(InputError, match="estimator must be a scikit-learn classifier, got"):
         SklearnTeacher(estimator=bad)
 
 

@@ -148,9 +148,9 @@ def test_a_full_disk(tmp_path, way, record_property):
 
 def check_it_is_said_in_one_line_what_happened_and_what_to_do(rounds, store, reason):
     for told in rounds:
-        written, _, rest = told["error"].partition(f" to {store}, got: ")
-        assert written.startswith("Expected to write ")
-        assert rest == f"{reason}; what was finished is kept, and the same call goes on from there."
+        written, _, rest = told["error"].partition(f" to {store}: ")
+        assert written.startswith("Cannot write ")
+        assert rest == f"{reason}. What was finished is kept; the same call continues from there."
         assert "\n" not in told["error"]
 
 

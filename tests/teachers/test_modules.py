@@ -333,7 +333,7 @@ def test_images_are_moved_and_mirrored_by_their_own_numbers():
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(wrong):
-    with pytest.raises(InputError, match=f"Expected.*{next(iter(wrong))}"):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} (must|goes)"):
         ModuleRecipe(**wrong)
 
 
@@ -372,7 +372,7 @@ def test_taught_in_processes_kept_in_a_store_and_back(tmp_path):
     assert (votes.argmax(1) == Y).mean() > 0.5
     assert (loaded.vote(X).counts == votes).all()
     for other in (mlp, partial(mixed, channels=7)):
-        with pytest.raises(StoreError, match="Expected a store made with module"):
+        with pytest.raises(StoreError, match="The store was made with module"):
             TeacherEnsemble.load(store, replace(teacher, module=other))
     rows = data.X.copy()
     rows[0] = 255 - rows[0]
@@ -405,7 +405,7 @@ def test_bytes_come_back_and_others_are_refused(way):
         models | {"layout": models["layout"] + [[0], [1], [0]]},
         models | {"layout": models["layout"] - [[9, 0, 0, 0]]},
     ):
-        with pytest.raises(StoreError, match=r"Expected the weights of tests\.teachers\.tasks\.mixed, got others"):
+        with pytest.raises(StoreError, match=r"does not hold weights of tests\.teachers\.tasks\.mixed"):
             teacher.loads(safetensors.numpy.save(other))
 
 
@@ -452,11 +452,11 @@ def looks_around(n_classes, row_shape):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (not_a_module, r"not_a_module to return a torch\.nn\.Module, got int"),
+        (not_a_module, r"not_a_module must return a torch\.nn\.Module, got int"),
         (wrong_width, r"scores of shape \(16, 4\), got \(16, 5\)"),
         (Pair, r"scores of shape \(16, 4\), got tuple"),
-        (frozen, "a module that can learn, got one that cannot"),
-        (lazy, "size its layers by row_shape, got a lazy one"),
+        (frozen, "a module with weights that can be trained"),
+        (lazy, "has a lazy layer"),
         (looks_around, "track_running_stats.*GroupNorm"),
     ],
 )
@@ -480,17 +480,17 @@ def test_a_wrong_factory_is_one_clear_error(module, message, way):
     ],
 )
 def test_what_is_no_importable_function_of_classes_and_shape_is_refused(module):
-    with pytest.raises(InputError, match=r"Expected module as a function of \(n_classes, row_shape\)"):
+    with pytest.raises(InputError, match=r"module must be a function of \(n_classes, row_shape\)"):
         ModuleTeacher(module=module)
 
 
 def test_settings_that_cannot_be_named_are_refused():
-    with pytest.raises(InputError, match="hidden of the module as a plain value"):
+    with pytest.raises(InputError, match="argument hidden must be a plain value"):
         ModuleTeacher(module=partial(mlp, hidden=np.array([3])))
     for wrong, message in (
-        ({"device": "tpu"}, "device='tpu'"),
+        ({"device": "tpu"}, "device must be .*'tpu'"),
         ({"chunk": 0}, "chunk"),
-        ({"stacked": "yes"}, "stacked='yes'"),
+        ({"stacked": "yes"}, "stacked must be .*'yes'"),
         ({"recipe": {}}, "ModuleRecipe, got dict"),
     ):
         with pytest.raises(InputError, match=message):
@@ -499,14 +499,14 @@ def test_settings_that_cannot_be_named_are_refused():
 
 def test_rows_that_do_not_fit_are_refused():
     rows = X.reshape(200, 64)
-    with pytest.raises(InputError, match=r"to shift or flip, got rows of shape \(64,\)"):
+    with pytest.raises(InputError, match=r"shift and flip need images .*, got rows of shape \(64,\)"):
         fit(replace(MODULES, module=mlp), [(rows, Y)], ids=[0])
     with pytest.raises(InputError, match="one shape and dtype"):
         fit(MODULES, [(X, Y), (X / 255, Y)], ids=[0, 1])
     with pytest.raises(InputError, match="real numbers, got dtype <U1"):
         fit(MODULES, [(np.full((4, 8, 8), "a"), Y[:4])], ids=[0])
     models = fit(BRIEF["alone"])
-    with pytest.raises(InputError, match=r"Expected uint8 of shape \(8, 8\) a row, got float64"):
+    with pytest.raises(InputError, match=r"Each row must be uint8 of shape \(8, 8\), got float64"):
         MODULES.predict(models, X / 255)
     with pytest.raises(InputError, match=r"got uint8 of \(64,\)"):
         MODULES.predict(models, rows)

@@ -67,7 +67,7 @@ def worst_case_cost(
     Args:
         mechanism: any of the four.
         n_queries: queries put to the mechanism.
-        n_answered: at most so many released votes (default: every query). Mechanisms without a check
+        n_answered: the most votes that are released (default: every query). Mechanisms without a check
             answer every query.
         orders: Rényi orders above 1.
         bound: "argmax", what releasing the winner alone costs [TERRINE, Thm. 1] [TERRINE, Thm. 2]; "gaussian", the
@@ -80,12 +80,12 @@ def worst_case_cost(
         n_answered = n_queries
     elif isinstance(mechanism, LNMax | GNMax) and n_answered != n_queries:
         raise InputError(
-            f"Expected n_answered={n_queries} (a mechanism without a check answers every query), "
-            f"got n_answered={n_answered}."
+            f"n_answered must be {n_queries}, the number of queries, got {n_answered}: a mechanism "
+            "without a check answers every query."
         )
     n_answered = _validate.integer("n_answered", n_answered, at_least=0)
     if n_answered > n_queries:
-        raise InputError(f"Expected n_answered <= n_queries, got n_answered={n_answered}, n_queries={n_queries}.")
+        raise InputError(f"n_answered must be at most n_queries, got n_answered={n_answered}, n_queries={n_queries}.")
     basis = f"worst case over all votes, {bound} bound"
 
     def winner(sigma: float) -> RdpCurve:
@@ -104,7 +104,9 @@ def worst_case_cost(
             return winner(sigma) * n_queries
         case ConfidentGNMax(sigma_check=sigma_check, sigma_vote=sigma_vote):
             return check(sigma_check) * n_queries + winner(sigma_vote) * n_answered
-    raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+    raise InputError(
+        f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
+    )
 
 
 def unit_costs(mechanism: Mechanism, *, orders: ArrayLike = ORDERS) -> tuple[RdpCurve, RdpCurve]:
@@ -130,7 +132,7 @@ def cost(
     It is a statement about these votes, not a guarantee of the mechanism.
 
     Args:
-        accountant: "exact", the largest divergence to any neighbour, both directions, the check and the answer as one
+        accountant: "exact", the largest divergence to any neighbor, both directions, the check and the answer as one
             mechanism [TERRINE, Thm. 4] [TERRINE, Thm. 5]; "sanitizable" [TERRINE, Thm. 7] and "paper" [PATE18, Thm. 6]:
             bounds in one direction that are functions of q alone, with check and answer both charged on every query.
             LNMax has the bound of 2017 only.
@@ -174,7 +176,7 @@ def running_cost(
     _validate.choice("accountant", accountant, ("exact", "sanitizable", "paper"))
     proba = _checked(mechanism, votes, student_proba)
     if not len(stops) or stops[0] < 1 or (np.diff(stops) < 0).any() or stops[-1] > len(votes):
-        raise InputError(f"Expected ascending stops from 1 to {len(votes)}, got others.")
+        raise InputError(f"stops must be ascending whole numbers from 1 to {len(votes)}.")
     segment = np.searchsorted(np.asarray(stops), np.arange(len(votes)), side="right")  # of each query
     orders = _validate.orders(how.orders)
     if accountant == "exact" and isinstance(mechanism, GNMax | ConfidentGNMax):
@@ -207,11 +209,13 @@ def expected_answered(
 def _checked(mechanism: Mechanism, votes: Votes, student_proba: ArrayLike | None) -> Array | None:
     """The student's probabilities, once mechanism and votes are seen to be what they should."""
     if not isinstance(votes, Votes):
-        raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+        raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
     if not isinstance(mechanism, LNMax | GNMax | ConfidentGNMax):
-        raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+        raise InputError(
+            f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
+        )
     if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
-        raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+        raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
     return None if student_proba is None else validated_proba(student_proba, votes)
 
 
@@ -287,7 +291,9 @@ def _bound_sums(
                 check = partial(theorems.sanitizable_by_order, rdp=partial(rdp_check, sigma=sigma_check))
             answered = np.exp(log_p) if how.expected else None
             return total(check, theorems.log_q_threshold(log_p)) + total(gnmax(sigma_vote), log_q, answered)
-    raise InputError(f"Expected a mechanism, got {type(mechanism).__name__}.")
+    raise InputError(
+        f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
+    )
 
 
 def _log_pr_answered(mechanism: ConfidentGNMax, votes: Votes, proba: Array | None) -> Array:

@@ -42,9 +42,9 @@ class RdpCurve:
         orders = _validate.orders(self.orders).copy()
         epsilons = np.atleast_1d(np.asarray(self.epsilons, dtype=np.float64)).copy()
         if epsilons.shape != orders.shape:
-            raise InputError(f"Expected one epsilon per order ({orders.size}), got shape {epsilons.shape}.")
+            raise InputError(f"epsilons must hold one number per order ({orders.size}), got shape {epsilons.shape}.")
         if np.isnan(epsilons).any() or (epsilons < 0).any():
-            raise InputError("Expected every epsilon to be at least 0 and not nan.")
+            raise InputError("Every epsilon must be a number of at least 0.")
         orders.setflags(write=False)
         epsilons.setflags(write=False)
         object.__setattr__(self, "orders", orders)
@@ -54,7 +54,7 @@ class RdpCurve:
         if not isinstance(other, RdpCurve):
             return NotImplemented
         if not np.array_equal(self.orders, other.orders):
-            raise InputError("Expected two curves over the same orders, got different orders.")
+            raise InputError("The two curves have different orders. Compute both over the same ones.")
         basis = self.basis if self.basis == other.basis else f"{self.basis}; {other.basis}"
         return RdpCurve(self.orders, self.epsilons + other.epsilons, basis)
 
@@ -150,7 +150,7 @@ def guarantee(
         curve: an RdpCurve, or a Sensitive one.
         delta: in (0, 1); it has no default on purpose.
         conversion: "tight" or "classic".
-        relation: what two neighbouring data sets may differ in.
+        relation: what two neighboring data sets may differ in.
         n_records: where given, a delta that is not below 1/n_records draws a warning.
 
     Returns:

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 CELLS = 500_000  # floats in the largest temporary of one thread
 _REACH = 9.0  # standard deviations beyond a mode: e⁻⁴⁰ of the mass is left out
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-_BLOCK = 12  # neighbouring orders that share one decision about which moves to evaluate
+_BLOCK = 12  # neighboring orders that share one decision about which moves to evaluate
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Moves:
     def largest_divergence(self, orders: Array) -> Array:
         """Max over moves and directions, (histograms, orders), for ascending orders."""
         if not self.allowed.any(axis=1).all():
-            raise InputError("Expected at least one vote and two classes in every histogram.")
+            raise InputError("Every histogram needs at least one vote and two classes.")
         n_histograms, n_moves = self.allowed.shape
         self._flatten()
         promise = self._log_bound(2.0, 1)  # which move is likely the worst: only the order of evaluation hangs on it

@@ -1,4 +1,4 @@
-"""The exact accountant: the Rényi divergence of GNMax and of Confident-GNMax to every neighbour, computed.
+"""The exact accountant: the Rényi divergence of GNMax and of Confident-GNMax to every neighbor, computed.
 
 The largest divergence over all moves of one vote, in both directions, is the cost of these votes. It is secret.
 
@@ -40,7 +40,7 @@ def log_probabilities(counts: ArrayLike, *, sigma: float) -> Array:
 
 
 def rdp_gnmax_exact(counts: ArrayLike, *, sigma: float, orders: ArrayLike) -> Array:
-    """The largest Rényi divergence, both directions, from GNMax at these votes to any neighbour.
+    """The largest Rényi divergence, both directions, from GNMax at these votes to any neighbor.
 
     Args:
         counts: (n_queries, n_classes) votes.
@@ -122,7 +122,7 @@ class Exact:
     Args:
         sigma: noise of the vote.
         sigma_check, threshold: of the check, where there is one.
-        ceiling: (n_orders,) what no cost may be above; the worst case unless given.
+        ceiling: (n_orders,) the largest a cost may be (default: the worst case).
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Exact:
             progress: called with the share of the work that is done.
         """
         if offsets is not None and offsets.shape != rows.shape:
-            raise InputError(f"Expected offsets of shape {rows.shape}, got {offsets.shape}.")
+            raise InputError(f"offsets must have shape {rows.shape}, got {offsets.shape}.")
         merged = _Merged(rows, offsets)
         sure = self._sure(merged)
         beyond = self._beyond_floats(merged, sure)

@@ -21,7 +21,7 @@ attr, dp_accounting, rdp = (
 class PateDpEvent(dp_accounting.DpEvent):  # type: ignore[misc, name-defined]
     """At most ``n_queries`` checks and ``n_answered`` answers of one PATE mechanism, fixed beforehand.
 
-    Its neighbours are two data sets that differ in one teacher's share. Which relation between records
+    Its neighbors are two data sets that differ in one teacher's share. Which relation between records
     that is (add or remove one, replace one) depends on how the data was partitioned.
     """
 

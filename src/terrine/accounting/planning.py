@@ -134,9 +134,9 @@ def plan(
         if proposal.n_queries:
             return proposal
     raise PlanError(
-        f"Expected a budget that pays for answers of which {min_accuracy:.0%} name the plurality, "
-        f"got epsilon={epsilon:g} at delta={delta:g} with {m} teachers, which pays for none; "
-        "it takes more teachers, more consensus, a larger epsilon or a lower min_accuracy."
+        f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers pays for no answers of which "
+        f"{min_accuracy:.0%} name the plurality. Take more teachers, more consensus, a larger "
+        "epsilon or a lower min_accuracy."
     )
 
 
@@ -181,8 +181,8 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
         low, high = max(low / 10, least), low
     if not fits(high):
         raise PlanError(
-            f"Expected a budget that some noise meets, got epsilon={epsilon:g} at delta={delta:g} for {n_queries} "
-            "answers; take fewer answers, or a larger epsilon or delta."
+            f"No noise meets epsilon={epsilon:g} at delta={delta:g} for {n_queries} answers. Take "
+            "fewer answers, or a larger epsilon or delta."
         )
     while high > low * (1 + 5e-5):  # four digits
         middle = math.sqrt(low * high)
@@ -225,7 +225,7 @@ class Sample:
 
     def __init__(self, standin: Votes, accountant: PlanAccountant, *, size: int | None = None) -> None:
         if not isinstance(standin, Votes):
-            raise InputError(f"Expected standin to be public Votes, got {type(standin).__name__}.")
+            raise InputError(f"standin must be public Votes, got {type(standin).__name__}.")
         size = size or (_SAMPLE if accountant == "worst-case" else _EXACT_SAMPLE)
         rows = standin.counts[:: max(1, len(standin) // size)][:size]
         self.accountant = accountant

@@ -34,20 +34,20 @@ def histograms(counts: ArrayLike) -> NDArray[np.int64]:
     if raw.ndim == 1:
         raw = raw[None, :]
     if raw.ndim != 2 or raw.shape[1] < 2:
-        raise InputError(f"Expected counts of shape (n_queries, at least 2 classes), got shape {raw.shape}.")
+        raise InputError(f"counts must have shape (n_queries, at least 2 classes), got {raw.shape}.")
     if not (np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)):
-        raise InputError(f"Expected counts to be whole numbers, got dtype {raw.dtype}.")
+        raise InputError(f"counts must be whole numbers, got dtype {raw.dtype}.")
     with np.errstate(invalid="ignore"):
         whole = raw.astype(np.int64)
     if (raw < 0).any() or not np.array_equal(whole, raw):
-        raise InputError("Expected counts to be whole numbers of at least 0, got others.")
+        raise InputError("counts must be whole numbers of at least 0.")
     return whole
 
 
 def _log_probabilities(name: str, values: ArrayLike) -> Array:
     result = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if result.ndim != 1 or np.isnan(result).any() or (result > 0).any():
-        raise InputError(f"Expected {name} as a one-dimensional array of log-probabilities (at most 0).")
+        raise InputError(f"{name} must be a one-dimensional array of log-probabilities (at most 0).")
     return result
 
 
@@ -115,7 +115,7 @@ def _in_order_given(log_q: ArrayLike, orders: ArrayLike, by_order: Callable[...,
 
 
 def _log_sum(first: Array, second: Array) -> Array:
-    """log(e^first + e^second), as np.logaddexp but three times faster where exp and log1p are vectorised."""
+    """log(e^first + e^second), as np.logaddexp but three times faster where exp and log1p are vectorized."""
     with np.errstate(invalid="ignore"):
         result: Array = np.maximum(first, second) + np.log1p(np.exp(-np.abs(first - second)))
     return result
@@ -365,7 +365,7 @@ def rdp_lnmax(log_q: ArrayLike, *, scale: float, orders: ArrayLike) -> Array:
 
 
 def log_upper(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
-    """B_U: an upper bound on log q at any neighbour, from log q here.
+    """B_U: an upper bound on log q at any neighbor, from log q here.
 
     (m-1) Phi(Phi^-1(q/(m-1)) + sqrt 2/sigma), at most 1.
 
@@ -375,7 +375,7 @@ def log_upper(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
 
 
 def log_lower(log_q: ArrayLike, *, sigma: float, n_classes: int) -> Array:
-    """B_L: a lower bound on log q at any neighbour, from log q here.
+    """B_L: a lower bound on log q at any neighbor, from log q here.
 
     (m-1) Phi(Phi^-1(q/(m-1)) - sqrt 2/sigma).
 
@@ -431,8 +431,8 @@ def rdp_gnss(*, beta: float, sigma: float, order: float) -> float:
     order = _one_order(order)
     if order * -math.expm1(-2 * beta) >= 1:
         raise InputError(
-            f"Expected order*(1 - exp(-2 beta)) < 1, got {order * -math.expm1(-2 * beta):.4g} "
-            f"(order={order:g}, beta={beta:g}); a smaller beta or order is needed."
+            f"order*(1 - exp(-2 beta)) must be below 1, got {order * -math.expm1(-2 * beta):.4g} "
+            f"(order={order:g}, beta={beta:g}). Take a smaller beta or order."
         )
 
     def cost(log_r: float) -> float:

@@ -45,7 +45,8 @@ def edges(X: PublicData | ArrayLike) -> NDArray[np.float32]:
     images = array_of(X, who="edges")
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise InputError(
-            f"Expected images (height, width[, channels]) of dtype uint8, got {images.dtype} of {images.shape[1:]}."
+            f"Edges need images (height, width[, channels]) of dtype uint8, got {images.dtype} of "
+            f"shape {images.shape[1:]}."
         )
     return np.concatenate([_edges(block)[: at.stop - at.start] for at, block in blocks(images, _BLOCK)])
 

@@ -1,6 +1,6 @@
 """An encoder of images, learned without labels: two distorted views of one image shall look alike, others not.
 
-Contrastive learning with a small convolutional net and the normalised, temperature-scaled cross-entropy (NT-Xent).
+Contrastive learning with a small convolutional net and the normalized, temperature-scaled cross-entropy (NT-Xent).
 All images are public, so batch statistics are no concern here.
 """
 
@@ -97,8 +97,8 @@ def as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
     images = np.asarray(images)
     if images.ndim not in (3, 4) or images.dtype != np.uint8 or min(images.shape[1:3]) < 4:
         raise InputError(
-            "Expected images of shape (height, width[, channels]), at least 4 x 4, and dtype uint8 to encode, "
-            f"got rows of shape {images.shape[1:]}, dtype {images.dtype}."
+            "The encoder needs images of shape (height, width[, channels]), at least 4 x 4, and "
+            f"dtype uint8, got shape {images.shape[1:]}, dtype {images.dtype}."
         )
     return np.ascontiguousarray(images if images.ndim == 4 else images[..., None])
 

@@ -43,14 +43,14 @@ class FeatureRecipe:
         rotate, zoom, shear, shift: largest random distortions of a view: degrees, share, share, pixels.
         elastic: of a smooth random warp, as a share of half the image.
         stroke: chance of a thinner stroke, and of a thicker one.
-        views: the encoder's features are averaged over so many fixed views (1: the image itself).
-        whiten: rounds of making neighbours differ alike in every direction, of an encoder's features.
-        whiten_rows: so many of the rows are looked at for that: among far more of them a row's neighbours would be its
-            own doubles, and what they differ in says little of what others of its class do.
+        views: the encoder's features are averaged over this many fixed views (1: the image itself).
+        whiten: rounds of making neighbors differ alike in every direction, of an encoder's features.
+        whiten_rows: how many of the rows are used for that. With many more, a row's nearest ones are near-copies of
+            it, which say little about how its class varies.
         standardise: plain features to mean 0 and deviation 1; False where they are on one scale already.
         neighbours: of a row in the graph.
         dimensions: of the spectral map; None leaves it out: features are the encoder's, whitened.
-        damping: close to 1 lets chains of neighbours reach far.
+        damping: close to 1 lets chains of neighbors reach far.
         nearest: public rows whose places are averaged for a row.
     """
 
@@ -79,7 +79,7 @@ class FeatureRecipe:
     def __post_init__(self) -> None:
         for name in ("encoder", "standardise"):
             if not isinstance(getattr(self, name), bool):
-                raise InputError(f"Expected {name} to be True or False, got {name}={getattr(self, name)!r}.")
+                raise InputError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         for name in ("width", "steps", "views", "neighbours", "nearest"):
             _validate.integer(name, getattr(self, name), at_least=1)
         for name in ("batch", "whiten_rows"):
@@ -91,10 +91,10 @@ class FeatureRecipe:
             _validate.positive(name, getattr(self, name))
         for name in ("weight_decay", "rotate", "zoom", "shear", "shift", "elastic", "stroke"):
             if _validate.number(name, getattr(self, name)) < 0:
-                raise InputError(f"Expected {name} of at least 0, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}.")
         for name, below in (("zoom", 1.0), ("stroke", 0.5)):
             if getattr(self, name) >= below:
-                raise InputError(f"Expected {name} below {below:g}, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be below {below:g}, got {getattr(self, name)}.")
         _validate.between("damping", self.damping, 0, 1)
 
 
@@ -129,7 +129,10 @@ class Features:
         """(n_rows, n_features) float32, rows of length 1 but for plain rows without a map; block by block."""
         rows = array_of(X, who="Features")
         if rows.shape[1:] != self.row_shape:
-            raise InputError(f"Expected rows of shape {self.row_shape}, as the public ones', got {rows.shape[1:]}.")
+            raise InputError(
+                f"Rows must have shape {self.row_shape}, as the public rows that the features were "
+                f"learned from, got {rows.shape[1:]}."
+            )
         where = _device(device, needs_torch=self.recipe.encoder)
         result = np.empty((len(rows), self.n_features), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK):
@@ -174,15 +177,19 @@ class Features:
         except Exception:  # safetensors raises its own type for whatever is wrong
             raise DataError(f"Expected a safetensors file of features, got one that cannot be read: {path}.") from None
         if metadata.get("schema") != SCHEMA:
-            raise DataError(f"Expected features of schema {SCHEMA}, got another in {path}.")
+            raise DataError(f"{path}: this is not a file of features of schema {SCHEMA}.")
         if metadata.get("sha256") != _digest(tensors):
-            raise DataError(f"Expected features as they were saved, got arrays of another sha256 in {path}.")
+            raise DataError(
+                f"{path}: the arrays are not as they were saved (their sha256 differs). Learn the features again."
+            )
         try:
             recipe = FeatureRecipe(**json.loads(metadata["recipe"]))
             row_shape = tuple(int(n) for n in json.loads(metadata["row_shape"]))
             _expect(tensors, recipe, row_shape)
         except (KeyError, TypeError, ValueError):
-            raise DataError(f"Expected the arrays of a recipe of features, got others in {path}.") from None
+            raise DataError(
+                f"{path}: the arrays do not fit the recipe of the features. Learn the features again."
+            ) from None
         public = tensors.pop("public")
         return cls(recipe=recipe, row_shape=row_shape, public=public, _arrays=tensors)
 
@@ -217,7 +224,7 @@ def fit_features(
         as_images(rows[:1])
     at_least = max(3, 1 + (recipe.dimensions or 0))
     if len(rows) < at_least:
-        raise InputError(f"Expected at least {at_least} public rows for these features, got {len(rows)}.")
+        raise InputError(f"These features need at least {at_least} public rows, got {len(rows)}.")
     where = _device(device, needs_torch=recipe.encoder)
 
     def tell(share: float) -> None:
@@ -268,7 +275,7 @@ def representative_rows(features: Features | ArrayLike, n: int, *, seed: int) ->
     rows = spectral.unit_rows(_features_of(features))
     n = _validate.integer("n", n, at_least=1)
     if n > len(rows):
-        raise InputError(f"Expected at most n={len(rows)}, the number of public rows, got n={n}.")
+        raise InputError(f"n must be at most {len(rows)}, the number of public rows, got {n}.")
     rng = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
     order = rng.permutation(len(rows))
     kept = np.sort(order[:_CHOSEN_FROM])
@@ -302,10 +309,10 @@ def _features_of(features: Features | ArrayLike) -> NDArray[np.float32]:
     if isinstance(features, Features):
         return features.public
     if isinstance(features, PrivateData):
-        raise InputError("Expected features of public rows to choose among, got PrivateData.")
+        raise InputError("Rows to ask about are chosen among features of public rows only, got PrivateData.")
     rows = np.asarray(features, dtype=np.float32)
     if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
-        raise InputError(f"Expected features (n_rows, n_features) that are finite numbers, got shape {rows.shape}.")
+        raise InputError(f"features must be (n_rows, n_features) finite numbers, got shape {rows.shape}.")
     return rows
 
 
@@ -358,7 +365,7 @@ def _device(device: str, *, needs_torch: bool) -> str:
     """What "auto" means here; without an encoder PyTorch may be missing."""
     if device != "auto":
         if device.split(":")[0] not in ("cpu", "cuda"):
-            raise InputError(f"Expected device to be one of auto, cpu, cuda, got device={device!r}.")
+            raise InputError(f"device must be one of auto, cpu, cuda, got {device!r}.")
         return device
     try:
         torch = require_torch()

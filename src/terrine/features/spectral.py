@@ -1,7 +1,7 @@
-"""A map of public rows by the graph of their neighbours: rows that a chain of neighbours joins lie close together.
+"""A map of public rows by the graph of their neighbors: rows that a chain of neighbors joins lie close together.
 
-Edges are weighted by how many neighbours two rows share, not by distances: there is no scale to tune. The map is the
-leading eigenvectors of the normalised graph, each scaled by how slowly it fades in diffusion. A new row takes the mean
+Edges are weighted by how many neighbors two rows share, not by distances: there is no scale to tune. The map is the
+leading eigenvectors of the normalized graph, each scaled by how slowly it fades in diffusion. A new row takes the mean
 of the places of its nearest public rows. Nothing of n x n is ever held but the sparse graph.
 """
 
@@ -18,9 +18,9 @@ Rows = NDArray[np.float32]
 
 _BLOCK = {"cpu": 256, "cuda": 4096}  # rows searched at once
 _WHITENED = 256  # rows multiplied at once
-_PAIRED = 10  # neighbours whose differences are whitened
+_PAIRED = 10  # neighbors whose differences are whitened
 _PAIRED_ROWS = 20_000  # rows looked at for that
-_SHRINK = 1e-3  # of the largest variance: what neighbours hardly differ in is not blown up without end
+_SHRINK = 1e-3  # of the largest variance: what neighbors hardly differ in is not blown up without end
 _DENSE = 1000  # up to so many rows all eigenvectors are computed
 _SHARED_BLOCK = 1000
 
@@ -73,9 +73,9 @@ def _pick_torch(among: Rows, device: str) -> Any:
 
 
 def whitening(rows: Rows, *, rounds: int, device: str) -> tuple[Rows, Rows]:
-    """Centre and matrix after which neighbours differ alike in every direction, for `whitened`.
+    """Centre and matrix after which neighbors differ alike in every direction, for `whitened`.
 
-    What neighbours differ in is mostly not what tells classes apart. The first neighbours are those of the rows as
+    What neighbors differ in is mostly not what tells classes apart. The first neighbors are those of the rows as
     they are, later ones those of the rows as whitened in the round before.
     """
     centre = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -110,7 +110,7 @@ def unit_rows(rows: NDArray[Any]) -> Rows:
 
 
 def shared_neighbours(near: NDArray[np.int64]) -> Any:
-    """Sparse (n, n): of the neighbours of two rows, themselves included, the share that both have (Jaccard's)."""
+    """Sparse (n, n): of the neighbors of two rows, themselves included, the share that both have (Jaccard's)."""
     import scipy.sparse
 
     n, k = near.shape

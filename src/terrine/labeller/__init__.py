@@ -1,4 +1,4 @@
-"""Where charging and answering meet, and nowhere else: reserve, vote, draw, keep, and only then let answers out."""
+"""Where charging and answering meet, and nowhere else: reserve, vote, draw, keep, and only then return the answers."""
 
 from terrine.labeller.labeller import Labeller, Question
 from terrine.labeller.voters import KeptVotes, Voters

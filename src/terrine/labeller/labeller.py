@@ -1,4 +1,4 @@
-"""Requests to a Labeller, one or several at a time: reserve, vote, draw, keep, and only then let answers out."""
+"""Requests to a Labeller, one or several at a time: reserve, vote, draw, keep, and only then answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Question:
 
 
 class Labeller:
-    """Answers that are paid for: charged on disk before noise is drawn, kept on disk before they leave.
+    """Answers that are paid for: charged on disk before noise is drawn, kept on disk before they are returned.
 
     Args:
         ensemble: the teachers, or votes they cast before.
@@ -49,7 +49,7 @@ class Labeller:
         ledger: what pays.
         rng: None or SecureNoise() for secure noise; SeededNoise(seed) or a numpy Generator for experiments, which the
             ledger records.
-        at_once: `label` reserves at most so many queries at a time, so that a crash leaves little behind.
+        at_once: the most queries that `label` reserves at a time, so that a crash wastes few of them.
 
     Formal guarantees:
         `ledger.budget.guarantee()` holds for all answers of all labellers on the ledger, whatever they are asked.
@@ -71,7 +71,7 @@ class Labeller:
         self._at_once = _validate.integer("at_once", at_once, at_least=1)
         identity = getattr(ensemble, "identity", "")
         if not isinstance(identity, str):
-            raise InputError(f"Expected the voters' identity to be text, got {type(identity).__name__}.")
+            raise InputError(f"The voters' identity must be text, got {type(identity).__name__}.")
         asked = {
             "mechanism": mechanism_to_json(mechanism),
             "classes": list(map(str, ensemble.classes)),
@@ -107,9 +107,9 @@ class Labeller:
         quota: int | None = None,
         progress: Progress | None = None,
     ) -> Answers:
-        """Answer each row, once: a row that these teachers ever answered so has that answer at no cost.
+        """Answer each row once. A row that these teachers have answered before gets that answer again at no cost.
 
-        So is: under this mechanism and these names of classes. Rows are the same if their values are; for
+        That is: under this mechanism and these class names. Rows are the same if their values are. For
         InteractiveGNMax the student's probabilities are part of the question. The same request again gives the same
         answers, and asks what a crash or an empty budget left unasked.
 
@@ -263,12 +263,12 @@ class Labeller:
             expected = (len(rows), len(self._ensemble.classes), self._ensemble.n_teachers)
             if (len(votes), votes.n_classes, votes.n_teachers) == expected:
                 return votes
-            failure = "other votes"
+            failure = "wrong number of votes"
         except Exception as error:
             failure = type(error).__name__
         return TeachersError(
-            f"Expected the teachers to vote, got a failure ({failure}); its message is withheld, and what was "
-            "reserved stays charged."
+            f"The teachers failed to vote ({failure}). Why is withheld, since it may depend on "
+            "private data. What was reserved stays charged."
         )
 
     def _draw(
@@ -291,7 +291,7 @@ class Labeller:
         return {query: one for some in self.ledger.keep_each(kept) for query, one in some.items()}
 
     def _given(self, requests: list[_Request], known: dict[str, Kept]) -> list[Answers | TerrineError]:
-        """What leaves: answers that are on disk, or why there are none."""
+        """Answers that are on disk, or why there are none."""
         for request in requests:
             if isinstance(request.stopped, BudgetError) and any(query in known for query in request.first):
                 request.stopped = None
@@ -319,7 +319,7 @@ class Labeller:
 
     def _checked_proba(self, student_proba: ArrayLike | None, n_rows: int) -> NDArray[np.float64] | None:
         if self._interactive != (student_proba is not None):
-            raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+            raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
         return None if student_proba is None else validated_proba(student_proba, self._unanimous(n_rows))
 
     def _queries(self, rows: Rows, proba: NDArray[np.float64] | None, start: bytes = b"") -> list[str]:
@@ -337,7 +337,7 @@ class Labeller:
 
 @dataclass(eq=False)
 class _Request:
-    """A request on its way: public."""
+    """A request that is being answered: public."""
 
     ask: Ask
     rows: Rows

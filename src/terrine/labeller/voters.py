@@ -45,12 +45,12 @@ class KeptVotes:
     def __init__(self, X: PublicData | ArrayLike, votes: Votes, *, classes: Sequence[str] | None = None) -> None:
         rows = public_rows(X)
         if not isinstance(votes, Votes):
-            raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+            raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
         if len(rows) != len(votes):
-            raise InputError(f"Expected votes on {len(rows)} rows, got votes on {len(votes)}.")
+            raise InputError(f"There are {len(rows)} rows, and votes on {len(votes)}.")
         self.classes = tuple(map(str, range(votes.n_classes) if classes is None else classes))
         if len(self.classes) != votes.n_classes:
-            raise InputError(f"Expected {votes.n_classes} classes, as were voted for, got {len(self.classes)}.")
+            raise InputError(f"The votes are on {votes.n_classes} classes, and classes names {len(self.classes)}.")
         self.n_teachers = votes.n_teachers
         self.row_kind = kind_of(rows)
         self.row_shape = self.row_kind.shape
@@ -64,7 +64,10 @@ class KeptVotes:
         """Where these rows are; one that is not among them is refused."""
         found = [self._where.get(digest) for digest in row_digests(X)]
         if None in found:
-            raise InputError(f"Expected rows that were voted on, got another in row {found.index(None)}.")
+            raise InputError(
+                f"Row {found.index(None)} was never voted on. These votes are kept: only the rows they "
+                "were cast on can be asked."
+            )
         return [row for row in found if row is not None]
 
     def vote(self, X: Rows) -> Votes:
@@ -75,7 +78,7 @@ class KeptVotes:
         return f"<KeptVotes: {len(self._votes)} queries, {self.n_teachers} teachers; counts are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
-        raise SecretError("Expected a public object to pickle or copy, got KeptVotes; use Votes.save.")
+        raise SecretError("KeptVotes are secret and cannot be pickled or copied. Use Votes.save.")
 
 
 def public_rows(X: PublicData | ArrayLike) -> Rows:
@@ -83,12 +86,14 @@ def public_rows(X: PublicData | ArrayLike) -> Rows:
     if not isinstance(rows, np.ndarray):
         return rows
     if rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
-        raise InputError(f"Expected rows of at most 64-bit floats, got {rows.dtype}.")
+        raise InputError(f"Rows must be floats of at most 64 bits, got {rows.dtype}.")
     if rows.dtype.kind in "iu" and rows.dtype.itemsize == 8:
         large = (rows > _LARGEST) | (rows < -_LARGEST)
         if large.any():
             row = int(large.reshape(len(rows), -1).any(axis=1).argmax())
-            raise InputError(f"Expected whole numbers of at most 2^53, got a larger one in row {row}.")
+            raise InputError(
+                f"Row {row} holds a whole number above 2^53, which a 64-bit float cannot hold exactly. Scale it down."
+            )
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Reading a ledger over again, entry by entry, in constant memory: whatever does not add up is said in one line."""
+"""Reads a ledger again, entry by entry, in constant memory; everything that does not add up is one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def problems(now: Transaction, budget: Budget, *, start: str, head: Head | None)
 
 
 def recent_problems(now: Transaction, budget: Budget, *, start: str) -> list[str]:
-    """The same of the newest entries, from a checkpoint that the stored tree ties to the newest root."""
+    """What is wrong with the newest entries, after a checkpoint that the stored tree connects to the newest root."""
     last = now.last()
     found = now.counts(at_most=last.seq - _RECENT) if last else None
     if last is None or found is None:
@@ -84,7 +84,7 @@ def _checkpoint(now: Transaction, since: Derived) -> Iterator[str]:
     if not merkle.is_consistent(**given, root=root, path=path) or not merkle.is_included(
         found[seq].digest, index=seq - 1, size=size, path=within, root=root
     ):
-        yield f"the tree up to entry {size} does not go on from that up to entry {seq}"
+        yield f"the tree up to entry {size} does not continue the tree up to entry {seq}"
 
 
 class _Audit:
@@ -149,10 +149,10 @@ class _Audit:
         if self.head and self.head.seq == entry.seq:
             self.seen = entry.digest
         if _goes_back(self.time, entry.time):
-            yield f"is more than {_STEP_BACK.seconds} s earlier than the entry before it, or its time is none"
+            yield f"is more than {_STEP_BACK.seconds} s earlier than the entry before it, or its time cannot be read"
         self.time = entry.time
         if not _are_numbers(entry):
-            yield "has a number that is none"
+            yield "has a field that should be a number and is not"
             self.comparable = False
             return
         if entry.schema != ENTRY_SCHEMA:
@@ -161,15 +161,15 @@ class _Audit:
         if entry.kind == RESERVE:
             yield from self._charged(entry)
             if entry.n_answers != entry.n_queries:
-                yield "does not reserve an answer to every query"
+                yield "does not reserve an answer for every query"
             if entry.part != 1 and (row.before_seq is None or row.before_seq > entry.seq):
-                yield "is a later part without the one before"
+                yield "is a later part of a request, and the part before it is missing"
             elif entry.part != 1 and row.before_asked != entry.asked:
-                yield "asks something else than the request's parts before"
+                yield "asks for other rows than the request's earlier parts"
         elif entry.kind == SETTLE:
             yield from self._charged(entry)
             if row.before_seq is None or row.before_seq > entry.seq:
-                yield "settles what was never reserved"
+                yield "settles a reservation that does not exist"
             elif {type(row.before_n_queries), type(row.before_n_answers), type(row.before_charge)} == {int}:
                 change = Spending(
                     queries=entry.n_queries - row.before_n_queries,
@@ -178,13 +178,13 @@ class _Audit:
                 )
                 same = ("mechanism", "account", "n_queries", "secure")
                 if any(row._mapping[f"before_{name}"] != getattr(entry, name) for name in same):
-                    yield "settles something else than was reserved"
+                    yield "settles with other values than were reserved"
                 if change.answers > 0 or change.charge > 0:
-                    yield "raises a charge"
+                    yield "raises a charge: a settlement may only lower it"
         elif entry.kind in (KEY, REVOKE):
             yield from self._key(entry)
         else:
-            yield "is neither a reservation nor a settlement, nor about a key"
+            yield "is not a reservation, a settlement or an entry about a key"
         yield from self._totals(entry, change)
 
     def _totals(self, entry: Entry, change: Spending) -> Iterator[str]:
@@ -211,10 +211,10 @@ class _Audit:
             mechanism = mechanism_from_json(json.loads(text))
             price = self.budget.price(mechanism, n_queries=n_queries, n_answers=n_answers)
         except (InputError, ValueError):
-            return ["has a mechanism that the budget does not know"], 0
+            return ["has a mechanism that the budget does not allow"], 0
         found = []
         if canonical(mechanism_to_json(mechanism)) != text:
-            found.append("has a mechanism in another spelling")
+            found.append("has its mechanism written in a different form than the ledger writes it")
         least = 0 if has_check(mechanism) else n_queries
         if n_queries < 1 or not least <= n_answers <= n_queries:
             found.append("has impossible numbers of queries and answers")
@@ -223,10 +223,10 @@ class _Audit:
     def _key(self, entry: Entry) -> Iterator[str]:
         row = (self.keys if entry.kind == KEY else self.revoked).get(entry.request_id)
         if row is None or row_digest(row) != entry.asked:
-            yield f"the row of key {entry.request_id} that it is about is gone or was changed"
+            yield f"the row of key {entry.request_id} that it records is gone or was changed"
         as_made = (entry.part, entry.account, entry.mechanism, entry.secure, entry.answers_digest)
         if entry.spending != Spending() or as_made != (0, entry.request_id, "", True, ""):
-            yield "is about a key, and charges something"
+            yield "is about a key, and must not charge anything"
 
     def request(self, entry: Entry, row: Any) -> Iterator[str]:
         """What a request asks is in its reservations; one that needed none is known by its digest alone."""
@@ -234,9 +234,9 @@ class _Audit:
             return
         if row.known_digest is None:
             if entry.asked:
-                yield f"request {entry.request_id!r}: has a reservation and is not known"
+                yield f"request {entry.request_id!r}: has a reservation, and its own row is missing"
         elif row.known_digest != entry.asked:
-            yield f"request {entry.request_id!r}: asks something else than was reserved for it"
+            yield f"request {entry.request_id!r}: asks for other rows than were reserved"
 
     def answers(self, entry: Entry) -> Generator[str, None, list[int]]:
         """Its value: the outcomes of the answers that the entry settled."""
@@ -255,7 +255,7 @@ class _Audit:
         if len(found) > _whole(entry.n_queries) or given > _whole(entry.n_answers):
             yield f"entry {entry.seq}: has more answers than it paid for"
         if (answers_digest(found) if found else _NONE) != entry.answers_digest:
-            yield f"entry {entry.seq}: its answers are not those that it settled"
+            yield f"entry {entry.seq}: its answers are not the ones that it settled"
         return [kept.outcome for _, kept in found]
 
     def strays(self, seq: int | None) -> Iterator[str]:
@@ -295,7 +295,7 @@ class _Audit:
         if self.head is None or self.seen == self.head.digest:
             return
         if self.head.seq == 0:
-            yield "another ledger: its header is not the one that was seen"
+            yield "this is a different ledger: its header is not the one that was seen before"
         elif self.head.seq > self.seq:
             yield f"an older ledger was restored: it ends at entry {self.seq}, and entry {self.head.seq} was seen"
         else:
@@ -303,7 +303,7 @@ class _Audit:
 
 
 class _Ahead:
-    """A stream with its next element in sight; None after the last."""
+    """A stream whose next element can be looked at before it is taken; None after the last."""
 
     def __init__(self, stream: Iterator[Any]) -> None:
         self._stream = stream
@@ -352,15 +352,15 @@ def _goes_back(before: str, after: str) -> bool:
 
 def _answer(kept: Kept, entry: Entry) -> Iterator[str]:
     if kept.secure != entry.secure:
-        yield "and its entry disagree on how noise was drawn"
+        yield "and its entry disagree on whether the noise was secure"
     if kept.outcome not in (Outcome.ABSTAINED, Outcome.TEACHERS, Outcome.REINFORCED):
-        yield "has an outcome that there is not"
+        yield "has an unknown outcome"
     elif (kept.label == ABSTAIN) != (kept.outcome == Outcome.ABSTAINED) or kept.label < ABSTAIN:
         yield "has a label that its outcome does not allow"
 
 
 def _stray(query: str, seq: int) -> str:
-    return f"answer {query[:8]}: was settled by entry {seq}, which is not there"
+    return f"answer {query[:8]}: was settled by entry {seq}, which does not exist"
 
 
 def _whole(number: Any) -> int:

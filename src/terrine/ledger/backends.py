@@ -19,7 +19,7 @@ from terrine.ledger.files import Files
 _WAIT = 60  # seconds for another process to finish its transaction
 _REACH = 10  # seconds for a server to answer at all
 _MAKING = 0x7465727269  # PostgreSQL's advisory lock while tables are made
-_EXPECTED = "Expected a path, sqlite:///path or postgresql://user:password@host:port/database for the ledger"
+_FORMS = "A ledger is a file's path, sqlite:///path or postgresql://user:password@host:port/database"
 
 
 class Sqlite:
@@ -72,7 +72,7 @@ class Sqlite:
         self._files.forget(connections=True)
 
     def _is_still(self) -> bool:
-        """Whether it can only be read: a whole file where SQLite can make none beside it, not even to look at it."""
+        """Whether it can only be read: the file is complete, but SQLite cannot create its own files next to it."""
         there = os.path.isfile(self.path) and not os.path.exists(f"{self.path}-wal")
         return there and not os.access(self.path.parent, os.W_OK)
 
@@ -190,7 +190,7 @@ class Postgres:
         """Nothing: the commit is on the server's disk."""
 
     def damages(self, connection: sa.Connection) -> list[str]:
-        """None that a client could find: damaged pages fail when they are read."""
+        """Nothing that a client could find: damaged pages fail when they are read."""
         return []
 
     def doubts(self, connection: sa.Connection) -> list[str]:
@@ -203,7 +203,7 @@ class Postgres:
         ]
 
     def why(self, error: Exception) -> str:
-        """The server's words without names: who connects is nobody's business."""
+        """The server's message without user names and passwords."""
         cause = getattr(error, "orig", None) or error
         words = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
         words = words.rpartition("FATAL:")[2].strip().partition("\n")[0].rpartition(" failed: ")[2]
@@ -216,27 +216,26 @@ class Postgres:
 def backend(where: str | Path) -> Sqlite | Postgres:
     """From a path or a URL; what is refused is not repeated, for it may hold a password."""
     if not isinstance(where, (str, Path)) or not str(where):
-        raise LedgerError(f"{_EXPECTED}, got {type(where).__name__}.")
+        raise LedgerError(f"{_FORMS}, not {type(where).__name__}.")
     text = str(where)
     scheme, is_url, rest = text.partition("://")
-    if not is_url and not re.match(r"postgres\w*\W", text):  # a misspelt URL is no file name
+    if not is_url and not re.match(r"postgres\w*\W", text):  # a misspelled URL is no file name
         return Sqlite(_file(text))
     if scheme == "sqlite" and rest.startswith("/"):
         return Sqlite(_file(rest[1:]))
     if scheme not in ("postgresql", "postgresql+psycopg"):
-        raise LedgerError(
-            f"{_EXPECTED}, got {f'{scheme}://...' if scheme.isalnum() and is_url else 'another spelling'}."
-        )
+        given = f", not {scheme}://" if scheme.isalnum() and is_url else "; this has none of these forms"
+        raise LedgerError(f"{_FORMS}{given}.")
     try:
         url = sa.make_url(text)
     except Exception:  # its message may hold what is between the slashes
         url = None
     if url is None or not url.database:
-        raise LedgerError(f"{_EXPECTED}, got another spelling, or one without a database.")
+        raise LedgerError(f"{_FORMS}; this URL cannot be read, or names no database.")
     return Postgres(url)
 
 
 def _file(text: str) -> Path:
     if text in ("", ":memory:"):
-        raise LedgerError("Expected a file for the ledger, got a database in memory: it would not last.")
+        raise LedgerError("A ledger must be a file: a database in memory would not last.")
     return Path(text).absolute()

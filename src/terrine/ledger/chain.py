@@ -91,12 +91,14 @@ class Requests:
         self.claims: dict[str, str] = {}
 
     def refusal(self, ask: Ask) -> RequestError | None:
-        """Why an ask is not granted, whatever the budget has."""
+        """Why an ask is refused, whatever the budget has left."""
         digest = self._digests.get(ask.request_id)
         if ask.digest and digest is not None:
             return None if digest == ask.digest else other_rows(ask.request_id)
         if digest is not None or ask.request_id in self._parts:
-            return RequestError(f"Expected a new request_id, got {ask.request_id!r}, which has a reservation.")
+            return RequestError(
+                f"Request {ask.request_id!r} was used before and has a reservation. Take a new request_id."
+            )
         return None
 
     def next_part(self, ask: Ask) -> int:
@@ -108,5 +110,6 @@ class Requests:
 
 def other_rows(request_id: str) -> RequestError:
     return RequestError(
-        f"Expected the rows that request {request_id!r} asked about before, got others, or other teachers or classes."
+        f"Request {request_id!r} was used before, for other rows, teachers or classes. Take a "
+        "new request_id, or send the same rows again."
     )

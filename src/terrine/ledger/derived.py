@@ -1,4 +1,4 @@
-"""What is kept beside the entries so that nobody has to read them all: running counts, and the Merkle tree.
+"""What is stored with the entries so that nobody has to read them all: running counts, and the Merkle tree.
 
 Both follow from entries and answers alone. They are written with them, in one transaction; entries of a ledger that an
 older version wrote are taken up by the next one that writes.

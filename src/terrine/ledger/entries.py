@@ -117,9 +117,9 @@ class Ask:
     def checked(self) -> Self:
         """The same, or InputError."""
         if not isinstance(self.account, str) or len(self.account) > 64 or not self.account.isprintable():
-            raise InputError("Expected account to be at most 64 printable characters, got something else.")
+            raise InputError("account must be text of at most 64 printable characters.")
         if not isinstance(self.digest, str) or len(self.digest) > 64:
-            raise InputError("Expected digest to be at most 64 characters, got something else.")
+            raise InputError("digest must be text of at most 64 characters.")
         checked_request_id(self.request_id)
         n_queries = _validate.integer("n_queries", self.n_queries, at_least=1)
         quota = None if self.quota is None else _validate.integer("quota", self.quota, at_least=0)
@@ -131,13 +131,13 @@ class Ask:
 def checked_request_id(request_id: Any) -> str:
     """1 to 200 printable characters."""
     if not isinstance(request_id, str) or not 1 <= len(request_id) <= 200 or not request_id.isprintable():
-        raise InputError("Expected request_id to be 1 to 200 printable characters, got something else.")
+        raise InputError("request_id must be text of 1 to 200 printable characters.")
     return request_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """Room for so many queries and their answers: charged, and good for one draw of noise."""
+    """Room for n_queries and their answers: charged, and good for one draw of noise."""
 
     request_id: str
     part: int
@@ -145,7 +145,7 @@ class Reservation:
 
 
 class Kept(NamedTuple):
-    """An answer that was given once and is given again to whoever asks the same."""
+    """An answer that was given once, and is given again to everyone who asks the same."""
 
     label: int
     outcome: int
@@ -153,7 +153,7 @@ class Kept(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What an entry says of its part: all that those who look it up need."""
+    """An entry as those who look up a part need it."""
 
     request_id: str
     part: int
@@ -176,7 +176,7 @@ class Part(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The newest entry's number and digest: who keeps it will see that anything up to it was changed."""
+    """The newest entry's number and digest. Whoever keeps it can tell later if anything up to it was changed."""
 
     seq: int
     digest: str
@@ -189,9 +189,7 @@ class Head(NamedTuple):
         """From "17:ab12...", as it is printed."""
         seq, _, digest = str(text).strip().partition(":")
         if not (seq.isascii() and seq.isdigit() and len(seq) < 19 and is_digest(digest)):
-            raise InputError(
-                "Expected a ledger's head, a number and 64 hex digits as in 17:ab12..., got something else."
-            )
+            raise InputError("A ledger's head is a number, a colon and 64 hex digits, as in 17:ab12...")
         return cls(int(seq), digest)
 
 
@@ -207,7 +205,7 @@ class TreeHead(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """That the ledger of ``second`` entries goes on from that of ``first``; hashes as in RFC 6962.
+    """That the ledger of ``second`` entries continues that of ``first``; hashes as in RFC 6962.
 
     Attributes:
         path: the consistency path between the trees of both sizes; empty where ``first`` is 0.

@@ -1,7 +1,7 @@
-"""The ledger's verbs: reserve before noise is drawn, settle after; answers are kept with what they cost.
+"""The ledger's methods: reserve before noise is drawn, settle after; answers are stored with what they cost.
 
-Each verb is one transaction, for one request or for several. The budget is checked inside it, under the write lock, so
-that no number of processes can spend more than there is.
+Each method is one transaction, for one request or several. The budget is checked inside it, under the write lock, so
+that processes together cannot spend more than there is.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Ledger:
         budget: makes the ledger if there is none; must be the budget of one that exists. None opens what is there.
 
     Formal guarantees:
-        Every answer that leaves was charged at its worst case, on disk, before its noise was drawn. What is charged
+        Every answer given was charged at its worst case, on disk, before its noise was drawn. What is charged
         never exceeds the budget, whatever crashes and however many processes share the database; a reservation that a
         crash left behind stays charged. So `budget.guarantee()` holds for everything ever answered.
     """
@@ -83,7 +83,7 @@ class Ledger:
         header = self._store.header()
         if header is None:
             if budget is None:
-                raise LedgerError(f"Expected a ledger at {self._name}, got none.")
+                raise LedgerError(f"There is no ledger at {self._name}. Give a ledger's file or URL.")
             made = {
                 "schema": LEDGER_SCHEMA,
                 "ledger_id": secrets.token_hex(16),
@@ -95,7 +95,7 @@ class Ledger:
         self._id = str(header["ledger_id"])
         self._start = self._store.start = str(header["digest"])
         if budget is not None and (differs := difference(self._budget, budget)):
-            raise LedgerError(f"Expected the budget that {self._name} was made with: {differs}.")
+            raise LedgerError(f"The ledger {self._name} was made with a different budget: {differs}.")
 
     @property
     def budget(self) -> Budget:
@@ -116,7 +116,7 @@ class Ledger:
         account: str = "",
         quota: int | None = None,
     ) -> Reservation:
-        """Charge so many queries and an answer to each, before any noise is drawn.
+        """Charge ``n_queries`` and an answer to each, before any noise is drawn.
 
         All or nothing: BudgetError if they do not fit, and nothing is written. An id that was used is refused, since
         two draws of noise may not share one charge.
@@ -139,20 +139,20 @@ class Ledger:
         account: str = "",
         quota: int | None = None,
     ) -> Reservation:
-        """`reserve` as many as fit, but at least one; as a further part, where the request has some already.
+        """`reserve` as many as fit, at least one; as one more part if the request already has some.
 
         Args:
-            digest: of what the request asks; another one under the same id is refused.
+            digest: of what the request asks; a different one under the same id is refused.
         """
         if not digest:
-            raise InputError("Expected digest of what the request asks, got an empty one.")
+            raise InputError("digest must not be empty: it says what the request asks.")
         ask = Ask(request_id=request_id, digest=digest, n_queries=n_queries, account=account, quota=quota)
         return _only(self.reserve_each(mechanism, [ask], secure=secure))
 
     def reserve_each(
         self, mechanism: Mechanism, asks: Sequence[Ask], *, secure: bool = True
     ) -> list[Reservation | TerrineError]:
-        """Grant each in order, in one transaction; one that is refused is its error here, and writes nothing."""
+        """Grant each in order, in one transaction. A refused one writes nothing, and its error stands in its place."""
         text = canonical(mechanism_to_json(mechanism))
         self._budget.price(mechanism, n_queries=1, n_answers=1)  # its bounds may take a second: not under the lock
         checked = [_checked(ask) for ask in asks]
@@ -193,9 +193,9 @@ class Ledger:
         return Reservation(request_id=ask.request_id, part=number, n_queries=granted)
 
     def settle(self, request_id: str, *, n_answered: int, part: int = 1) -> None:
-        """Lower a reservation to its checks and the answers that left: where the outcome was ⊥ no vote was released.
+        """Lower a reservation to its checks and the answers given: where the outcome was ⊥ no vote was released.
 
-        Never raises a charge. Once more with the same number does nothing; with another it is refused.
+        Never raises a charge. Settling again with the same number does nothing; with a different one it is refused.
         """
         n_answered = _validate.integer("n_answered", n_answered, at_least=0)
         with self._store.transaction(write=True) as now:
@@ -208,19 +208,18 @@ class Ledger:
                 page.write()
             elif settled.n_answers != n_answered:
                 raise LedgerError(
-                    f"Expected n_answered={settled.n_answers}, as {request_id!r}, part {part}, was settled with, "
-                    f"got n_answered={n_answered}."
+                    f"{request_id!r}, part {part}, was settled with n_answered={settled.n_answers}, not {n_answered}."
                 )
 
     def _settle(self, page: Page, reserved: Part, n_answered: int, kept: Mapping[str, Kept]) -> None:
         mechanism = mechanism_from_text(reserved.mechanism)
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(
-                f"Expected n_answered={reserved.n_queries} (a mechanism without a check answers every query), "
-                f"got n_answered={n_answered}."
+                f"n_answered must be {reserved.n_queries}, the number of queries, got {n_answered}: a "
+                "mechanism without a check answers every query."
             )
         if n_answered > reserved.n_queries:
-            raise LedgerError(f"Expected n_answered <= {reserved.n_queries}, as reserved, got n_answered={n_answered}.")
+            raise LedgerError(f"n_answered must be at most {reserved.n_queries}, as reserved, got {n_answered}.")
         price = self._budget.price(mechanism, n_queries=reserved.n_queries, n_answers=n_answered)
         if price.charge > reserved.charge:
             price = replace(price, charge=reserved.charge)
@@ -228,7 +227,7 @@ class Ledger:
         page.add(settled, change=price - reserved.spending, kept=kept)
 
     def keep(self, reservation: Reservation, answers: Mapping[str, Kept]) -> dict[str, Kept]:
-        """Settle a reservation and keep its answers, in one transaction; what is returned may leave.
+        """Settle a reservation and keep its answers, in one transaction; the answers it returns may be given out.
 
         A query that was answered meanwhile, by another process, has that answer: the one given here is thrown away,
         and stays charged.
@@ -242,7 +241,7 @@ class Ledger:
         """`keep` for several reservations, in one transaction: all of them or none."""
         for reservation, answers in pairs:
             if len(answers) != reservation.n_queries:
-                raise LedgerError(f"Expected {reservation.n_queries} answers, as were reserved, got {len(answers)}.")
+                raise LedgerError(f"{reservation.n_queries} answers were reserved, got {len(answers)}.")
         given, by_teachers = [], Outcome.TEACHERS
         with self._store.transaction(write=True) as now:
             found = now.of_parts([(reservation.request_id, reservation.part) for reservation, _ in pairs])
@@ -252,7 +251,7 @@ class Ledger:
                 name, part = reservation.request_id, reservation.part
                 reserved = _reserved(found, name, part)
                 if (name, part, SETTLE) in found or reserved.n_queries != reservation.n_queries:
-                    raise LedgerError(f"Expected an open reservation of {name!r}, got a settled one.")
+                    raise LedgerError(f"The reservation of request {name!r} is already settled.")
                 found[name, part, SETTLE] = reserved
                 fresh = {
                     query: answer if answer.secure == reserved.secure else answer._replace(secure=reserved.secure)
@@ -286,7 +285,7 @@ class Ledger:
             raise refused
 
     def claim_each(self, requests: Sequence[tuple[str, str]]) -> list[RequestError | None]:
-        """Tie requests to what they ask, in one transaction; one that asked something else before is refused."""
+        """Tie requests to what they ask, in one transaction; one that asked for other rows before is refused."""
         refused: list[RequestError | None] = []
         with self._store.transaction(write=True) as now:
             known = now.digests({name for name, _ in requests})
@@ -332,7 +331,7 @@ class Ledger:
             return Derived.newest(now, now.last()).tree_head(self._start)
 
     def proof(self, first: int, second: int) -> Proof:
-        """That the ledger of the second number of entries goes on from that of the first: see `Proof`."""
+        """That the ledger of the second number of entries continues that of the first: see `Proof`."""
         with self._store.transaction(write=False) as now:
             found = reading.proof(now, first, second)
         if found is not None:
@@ -372,9 +371,9 @@ class Ledger:
             yield from reading.export(now, header)
 
     def upgrade(self) -> None:
-        """Build what this version keeps beside the entries, where an older one made the ledger or wrote to it since.
+        """Build what this version stores with the entries, if an older one made the ledger or wrote to it since.
 
-        The first verb that writes does the same.
+        The first method that writes does the same.
         """
         with self._store.transaction(write=True) as now:
             Page(now, self._start, accounts=())
@@ -437,7 +436,7 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Let go of the database; a verb called later opens it again."""
+        """Close the database; a method called later opens it again."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -465,18 +464,18 @@ def _only(found: list[Reservation | TerrineError]) -> Reservation:
 
 def _budget(header: Mapping[str, Any], name: str) -> Budget:
     if header.get("schema") != LEDGER_SCHEMA:
-        raise LedgerError(f"Expected {name} to be a ledger of schema {LEDGER_SCHEMA}, got another.")
+        raise LedgerError(f"{name} is not a ledger of schema {LEDGER_SCHEMA}.")
     text = header["budget"]
     try:
         budget = budget_from_json(json.loads(text))
     except ValueError:
-        raise LedgerError(f"Expected a budget in {name}, got a damaged one.") from None
+        raise LedgerError(f"The budget in {name} is damaged. Restore the newest copy of the ledger.") from None
     if header_digest(header) != header["digest"] or canonical(budget.to_json()) != text:
-        raise LedgerError(f"Expected the budget that {name} was made with, got one that was changed.")
+        raise LedgerError(f"The budget in {name} was changed after the ledger was made. Do not use it.")
     return budget
 
 
 def _reserved(found: Mapping[tuple[str, int, str], Part], request_id: str, part: int) -> Part:
     if (request_id, part, RESERVE) not in found:
-        raise LedgerError(f"Expected a reservation, got none of request_id={request_id!r}, part={part}.")
+        raise LedgerError(f"There is no reservation of request_id={request_id!r}, part={part}.")
     return found[request_id, part, RESERVE]

@@ -1,4 +1,4 @@
-"""A Merkle tree over the chain's digests, as in RFC 6962: short proofs that one ledger goes on from another.
+"""A Merkle tree over the chain's digests, as in RFC 6962: short proofs that one ledger continues another.
 
 Leaf k is entry k + 1. A node is complete when no later entry can change it; complete nodes above the leaves are
 numbered 1, 2, 3, ... in the order in which entries complete them, and stored under that number. What a proof needs is

@@ -31,7 +31,7 @@ class Store:
     """A database with a ledger in it, or room for one. Connections are kept open, and not shared with a fork.
 
     It remembers the newest entry that it has seen. A database that no longer has that entry, or a file that is no
-    longer the one that was opened, is refused from then on, by every verb: whoever put it there forgot charges.
+    longer the one that was opened, is refused from then on, by every method: charges are missing from it.
     """
 
     def __init__(self, where: str | Path) -> None:
@@ -71,7 +71,7 @@ class Store:
     def _lock(self, connection: sa.Connection, seen: Head | None) -> None:
         start, digest = self._backend.lock(connection, seen.seq if seen else 0)
         if start != self.start:
-            raise LedgerError(f"Expected the ledger that was opened at {self.name}, got another, or none.")
+            raise LedgerError(f"The ledger at {self.name} is gone, or is not the one that was opened.")
         if seen is not None and digest != seen.digest:
             raise Replaced(f"entry {seen.seq}, which was there before, is gone or is not the same")
 
@@ -155,4 +155,4 @@ class Store:
             ) from None
         except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
             why = " ".join(self._backend.why(error).split())
-            raise LedgerError(f"Expected to use the ledger {self.name}, got: {why}.") from None
+            raise LedgerError(f"The ledger {self.name} cannot be used: {why}.") from None

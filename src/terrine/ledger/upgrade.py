@@ -1,4 +1,4 @@
-"""A ledger that an older version made gets what this one keeps beside its entries, when it is first written to."""
+"""A ledger that an older version made gets the tables of this version when it is first written to."""
 
 from __future__ import annotations
 

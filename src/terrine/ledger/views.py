@@ -66,7 +66,7 @@ class Point:
 
 
 def proof(now: Transaction, first: int, second: int) -> Proof | None:
-    """None where the stored tree does not go so far."""
+    """None if the stored tree ends before that."""
     first = _validate.integer("first", first, at_least=0)
     second = _validate.integer("second", second, at_least=first)
     last, counts = now.last(), now.counts(at_most=1 << 62)

@@ -21,7 +21,7 @@ from terrine.sensitive import Sensitive
 from terrine.votes import Votes
 
 STEP = 0.1  # of both grids, in standard deviations
-DEEPEST = 15.0  # gaps above so many standard deviations count as that
+DEEPEST = 15.0  # in standard deviations; larger gaps count as this
 EDGE = 9.0  # a standard normal is beyond it with chance 1e-19
 TILT = 15.0  # (order - 1)/sigma: above it no table is made; it would be large, and moments leave the range of a float
 ROUNDING = 1e-6  # outward, far above the error of a float

@@ -73,18 +73,18 @@ class Sanitizer:
         order = float(_validate.orders(_validate.number("order", self.order))[0])
         object.__setattr__(self, "order", order)
         if _validate.positive("beta", self.beta) < 1e-5:
-            raise InputError(f"Expected beta >= 1e-05, got beta={self.beta:g}.")
+            raise InputError(f"beta must be at least 1e-05, got {self.beta:g}.")
         _validate.positive("sigma_release", self.sigma)
         _validate.between("delta_release", self.delta, 0.0, 1.0)
         _validate.choice("method", self.method, ("majorant", "gnss"))
         if (self.method == "gnss") != (self.sigma_scale is not None):
-            raise InputError("Expected sigma_scale with method gnss and with no other.")
+            raise InputError("Method gnss needs sigma_scale; no other method takes it.")
         if self.method == "gnss":
             _validate.positive("sigma_scale", self.sigma_scale)
             if 2 * order * (self.beta + SLACK) >= 1:
                 raise InputError(
-                    f"Expected order < 1/(2 beta) = {1 / (2 * self.beta):.4g} with method gnss, got order={order:g}; "
-                    f"beta about 1/(3 order) = {1 / (3 * order):.3g} is best."
+                    f"With method gnss the order must be below 1/(2 beta) = {1 / (2 * self.beta):.4g}, got "
+                    f"{order:g}. Best is beta about 1/(3 order) = {1 / (3 * order):.3g}."
                 )
 
     @classmethod
@@ -162,8 +162,8 @@ class Sanitizer:
             worst = len(votes) * float(rdp_argmax(sigma=sigma_vote, orders=np.array([self.order]))[0])
             if worst * self.sigma > 2**10:
                 raise InputError(
-                    f"Expected sigma_release x worst case below 1024 nats, got {worst * self.sigma:.4g}; "
-                    "use method='majorant'."
+                    f"sigma_release x worst case must be below 1024 nats, got {worst * self.sigma:.4g}. Use "
+                    "method='majorant'."
                 )
             mechanism = GNMax(sigma=sigma_vote)
             scale += math.exp(log_smooth(log_parts(mechanism, votes, self.order, "sanitizable"), beta=self.beta))
@@ -191,7 +191,7 @@ def delta_shares(delta: float, delta_release: float | None) -> tuple[float, floa
     delta = _validate.between("delta", delta, 0.0, 1.0)
     release = delta / 10 if delta_release is None else _validate.between("delta_release", delta_release, 0.0, 1.0)
     if release >= delta:
-        raise InputError(f"Expected delta_release below delta={delta:g}, of which it is a share, got {release:g}.")
+        raise InputError(f"delta_release is a part of delta={delta:g} and must be below it, got {release:g}.")
     return delta - release, release
 
 

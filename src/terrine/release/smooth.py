@@ -85,7 +85,7 @@ def _log_difference(log_a: Array, log_b: Array) -> Array:
 
 
 def steps_of(log_costs: Array) -> Array:
-    """Log local sensitivity at every place of a line: the larger step to a neighbouring place."""
+    """Log local sensitivity at every place of a line: the larger step to a neighboring place."""
     step = np.maximum(_log_difference(log_costs[1:], log_costs[:-1]), _log_difference(log_costs[:-1], log_costs[1:]))
     steps: Array = np.maximum(np.append(step, -np.inf), np.append(-np.inf, step))
     return steps
@@ -183,15 +183,16 @@ def _look_up(edges: Array, cells: Array, log_q: Array) -> Array:
 
 def _too_few(n_teachers: int, n_classes: int, sigma: float, order: float) -> InputError:
     return InputError(
-        f"Expected teachers enough for a data-dependent bound, got {n_teachers}: at sigma={sigma:g}, order={order:g} "
-        f"and {n_classes} classes even a unanimous vote costs the worst case; use more teachers or less noise."
+        f"{n_teachers} teachers are too few for a data-dependent bound: at sigma={sigma:g}, "
+        f"order={order:g} and {n_classes} classes even a unanimous vote costs the worst case. "
+        "Use more teachers or less noise."
     )
 
 
 def _fails(condition: str, sigma: float, order: float) -> InputError:
     return InputError(
-        f"Expected condition {condition} to hold, got a failure at sigma={sigma:g}, order={order:g}; "
-        "use accountant='sanitizable', which does not need it, or a smaller order."
+        f"Condition {condition} does not hold at sigma={sigma:g}, order={order:g}. Use "
+        "accountant='sanitizable', which does not need it, or a smaller order."
     )
 
 
@@ -200,10 +201,11 @@ def log_parts(
 ) -> list[Part]:
     """The local sensitivities that the smooth sensitivity of these queries' cost is a sum of."""
     if not isinstance(votes, Votes):
-        raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+        raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
     if isinstance(mechanism, InteractiveGNMax) or not isinstance(mechanism, GNMax | ConfidentGNMax):
         raise InputError(
-            f"Expected GNMax or ConfidentGNMax, got {type(mechanism).__name__}: the others are charged by worst case."
+            f"mechanism must be GNMax or ConfidentGNMax here, got {type(mechanism).__name__}, which "
+            "is charged its worst case."
         )
     order = float(_validate.orders(_validate.number("order", order))[0])
     _validate.choice("accountant", accountant, ("sanitizable", "paper", "exact"))
@@ -242,8 +244,8 @@ def _exact_costs(mechanism: GNMax | ConfidentGNMax, order: float, *, n_teachers:
     """Log exact cost of every histogram there is of two classes: they lie on a line. [TERRINE, Thm. 9]"""
     if n_classes != 2:
         raise InputError(
-            f"Expected two classes with accountant='exact', got {n_classes}: a smooth sensitivity of the exact "
-            "cost is known for two only; use accountant='sanitizable'."
+            f"accountant='exact' needs two classes, got {n_classes}: a smooth sensitivity of the "
+            "exact cost is known for two only. Use accountant='sanitizable'."
         )
     first = np.arange(n_teachers + 1)
     orders = np.array([order])

@@ -1,7 +1,7 @@
-"""What may be claimed about a run, and shown.
+"""What you may claim about a run, and show.
 
 `publishable_guarantee` is what may be shown: the worst case, or the tested route if it was chosen beforehand.
-`tested_guarantee` fixes that route; its `release` lets labels out only if the test passes. `sanitize` draws a number
+`tested_guarantee` fixes that route; its `release` publishes labels only if the test passes. `sanitize` draws a number
 for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "Publishing the cost".
 """
 
@@ -62,21 +62,21 @@ def sanitize(
 ) -> Sanitized:
     """Draw a publishable upper bound on what answering these queries cost on these votes.
 
-    It spends `Sanitizer.rdp` each time it is called. The labels have left anyway, so that the guarantee of labels and
+    It spends `Sanitizer.rdp` each time it is called. The labels are published anyway, so the guarantee of labels and
     number together is the worst case plus that: for a smaller one, choose `tested_guarantee` beforehand.
 
     Args:
         answers: what was released; answers count where the teachers gave them (every query, if left out).
         epsilon: what one hopes for, from public inputs: rules of thumb then choose what is not given.
         order, beta, sigma_release, sigma_scale: as in `Sanitizer`.
-        delta_release: chance that the number is below the truth; a tenth of delta unless given.
+        delta_release: chance that the number is below the truth; default: a tenth of delta.
     """
     mechanism = _check_mechanism(mechanism)
     needed = (order, beta, sigma_release) if method == "majorant" else (order, beta, sigma_release, sigma_scale)
     if epsilon is None and None in needed:
         raise InputError(
-            "Expected epsilon (hoped for, from public inputs) or order, beta and sigma_release (with gnss: sigma_scale "
-            "too), got neither."
+            "Give epsilon (the one you hope for, from public inputs), or order, beta and "
+            "sigma_release (and sigma_scale with gnss)."
         )
     delta_answers, delta_release = delta_shares(delta, delta_release)
     sanitizer = Sanitizer.by_rule(
@@ -112,7 +112,7 @@ def sanitize(
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOutcome:
-    """What a tested release let out: the answers, or nothing. Either way the whole guarantee is spent."""
+    """What a tested release published: the answers, or nothing. Either way the whole guarantee is spent."""
 
     passed: bool
     answers: Answers | None
@@ -121,12 +121,12 @@ class ReleaseOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGuarantee(Guarantee):
-    """The tested route, fixed: (epsilon, delta) holds for whatever `release` lets out.
+    """The tested route, fixed: (epsilon, delta) holds for whatever `release` publishes.
 
     Attributes:
         budget: Rényi cost at ``order`` of test and answers together, in nats.
         cap: what the answers may cost on the votes at hand; within ``budget``, and secretly tested.
-        delta_release: chance that answers leave although they cost more; part of ``delta``.
+        delta_release: chance that answers are published although they cost more; part of ``delta``.
         fixed_at: when it was fixed; votes must have been read later.
     """
 
@@ -141,7 +141,7 @@ class ConditionalGuarantee(Guarantee):
     fixed_at: int
 
     def release(self, votes: Votes, *, rng: Noise | np.random.Generator | None = None) -> ReleaseOutcome:
-        """Answer, test, and let the answers out only if the test passes. Every call spends the whole guarantee.
+        """Answer, test, and publish the answers only if the test passes. Every call spends the whole guarantee.
 
         The test is one draw: the chance to pass is read off a public table at the number of teachers who would have to
         change their votes before the answers could cost more than the cap.
@@ -164,11 +164,10 @@ class ConditionalGuarantee(Guarantee):
 
     def _answers(self, votes: Votes, noise: Noise) -> Answers:
         if not isinstance(votes, Votes):
-            raise InputError(f"Expected votes to be a Votes object, got {type(votes).__name__}.")
+            raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
         if votes.read_at < self.fixed_at:
             raise InputError(
-                "Expected the target to be fixed before the votes were read, got votes read first: "
-                "a target chosen after that could depend on them."
+                "The votes were read before the target was fixed, so the target could depend on them. Fix it first."
             )
         for name, expected, found in (
             ("queries", self.n_queries, len(votes)),
@@ -176,7 +175,7 @@ class ConditionalGuarantee(Guarantee):
             ("classes", self.n_classes, votes.n_classes),
         ):
             if expected != found:
-                raise InputError(f"Expected {expected} {name}, as the target was fixed for, got {found}.")
+                raise InputError(f"The target was fixed for {expected} {name}, and the votes have {found}.")
         return _at_most(answer(self.mechanism, votes, rng=noise), self.n_answers)
 
     def _chance(self, votes: Votes, answers: Answers) -> int:
@@ -210,16 +209,16 @@ def tested_guarantee(
     share: float = 0.8,
     delta_release: float | None = None,
 ) -> ConditionalGuarantee:
-    """Fix the tested route, before any vote is read: labels leave only if a private test shows that they cost little.
+    """Fix the tested route, before any vote is read: labels are published only if a private test says they cost little.
 
-    Checks are charged by worst case, answers by `gap_costs` on the votes at hand. Whatever leaves, the target holds.
+    Checks are charged by worst case, answers by `gap_costs` on these votes. The target holds whatever the test says.
 
     Args:
         mechanism: GNMax or ConfidentGNMax, for a set of queries fixed beforehand.
         target: the epsilon to claim; it must be below the worst case, which needs no test.
-        delta: the delta to claim; ``delta_release`` (a tenth of it unless given) is the test's share.
-        n_answers: queries that pass the check after so many answers are withheld.
-        order: Rényi order; by the paper's rule of thumb unless given.
+        delta: the delta to claim; ``delta_release`` (default: a tenth of it) is the test's share.
+        n_answers: the most answers; queries that pass the check after that are withheld.
+        order: Rényi order (default: by the paper's rule of thumb).
         share: of what is left for test and answers, how much the answers may cost.
 
     [TERRINE, Thm. 13]
@@ -234,25 +233,26 @@ def tested_guarantee(
         warnings.simplefilter("ignore", OrderGridWarning)  # of what is only compared with
         worst = publishable_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta).epsilon
     if target >= worst:
-        raise InputError(f"Expected a target below the worst case, {worst:.4g}, which needs no test; got {target:g}.")
+        raise InputError(f"target must be below the worst case, {worst:.4g}, which needs no test; got {target:g}.")
     order = rule_of_thumb_order(epsilon=target, delta=delta) if order is None else order
     fixed = overhead(mechanism, n_queries=n_queries, order=order, delta=delta_answers)
     if target <= fixed:
         raise InputError(
-            f"Expected a target above {fixed:.4g}, what delta and the checks cost before any answer, got {target:g}; "
-            "fewer queries, more noise in the check, another order or a larger target would do."
+            f"target must be above {fixed:.4g}, which delta and the checks cost before any answer, "
+            f"got {target:g}. Take fewer queries, more noise in the check, another order or a "
+            "larger target."
         )
     sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
     costs = gap_costs(sigma=sigma, order=order, n_classes=n_classes, n_teachers=n_teachers)
     budget = (target - fixed) * (1 - 1e-12)
     if (n_queries if isinstance(mechanism, GNMax) else 1) * costs[-1] > share * budget:
         raise InputError(
-            f"Expected teachers enough for a data-dependent bound, got {n_teachers}: at sigma={sigma:g}, "
-            f"order={order:g} and {n_classes} classes even unanimous votes would not pass; "
-            "use more teachers, less noise or a larger target."
+            f"{n_teachers} teachers are too few for a data-dependent bound: at sigma={sigma:g}, "
+            f"order={order:g} and {n_classes} classes even unanimous votes would not pass. Use more "
+            "teachers, less noise or a larger target."
         )
     if not share * budget < MOST:
-        raise InputError(f"Expected a target below {MOST:g} nats, got {target:g}.")
+        raise InputError(f"target must be below {MOST:g} nats, got {target:g}.")
     chances(budget=budget, cap=share * budget, order=order, first=delta_release, longest=n_teachers // 2 + 1)
     return ConditionalGuarantee(
         epsilon=target,
@@ -301,7 +301,9 @@ def publishable_guarantee(
     if tested is not None:
         same = (tested.mechanism, tested.n_queries, tested.delta) == (mechanism, n_queries, delta)
         if not same or (n_answers is not None and n_answers != tested.n_answers):
-            raise InputError("Expected the mechanism, queries, answers and delta of the tested route, got others.")
+            raise InputError(
+                "The mechanism, queries, answers or delta are not the ones that the tested route was made for."
+            )
         return tested
     curve = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers, orders=orders, bound=bound)
     answers = "" if n_answers is None else f" and {n_answers} answers"
@@ -312,7 +314,8 @@ def publishable_guarantee(
 def _check_mechanism(mechanism: Mechanism) -> GNMax | ConfidentGNMax:
     if isinstance(mechanism, InteractiveGNMax) or not isinstance(mechanism, GNMax | ConfidentGNMax):
         raise InputError(
-            f"Expected GNMax or ConfidentGNMax, got {type(mechanism).__name__}: the others are charged by worst case."
+            f"mechanism must be GNMax or ConfidentGNMax here, got {type(mechanism).__name__}, which "
+            "is charged its worst case."
         )
     return mechanism
 
@@ -328,13 +331,13 @@ def _answered(mechanism: GNMax | ConfidentGNMax, votes: Votes, answers: Answers 
     if answers is None:
         return sigma, votes
     if len(answers) != len(votes) or answers.mechanism != mechanism:
-        raise InputError("Expected the answers of this mechanism to these queries, got others.")
+        raise InputError("These answers were given by a different mechanism, or to different queries.")
     rows = votes.counts[answers.outcomes == Outcome.TEACHERS]
     return sigma, Votes(rows, n_teachers=votes.n_teachers) if len(rows) else None
 
 
 def _at_most(answers: Answers, n_answers: int) -> Answers:
-    """The first so many answers; later ones are withheld."""
+    """The first ``n_answers`` answers; later ones are withheld."""
     late = np.cumsum(answers.outcomes == Outcome.TEACHERS) > n_answers
     return Answers(
         labels=np.where(late, ABSTAIN, answers.labels),

@@ -1,4 +1,4 @@
-"""The one-bit test: chances that labels leave, by how many teachers would have to move to break a cap.
+"""The one-bit test: chances that labels are published, by how many teachers would have to move to break a cap.
 
 Everything is fixed beforehand but the distance, and the distance moves by at most one when one teacher does.
 """
@@ -27,17 +27,17 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
     """Chances, in units of 1/ONE, at distances 0, 1, 2, ...; the last holds for all that follow.
 
     The first is ``first``, which is paid for by delta. Each next one is the largest for which test and labels together
-    (labels that cost at most ``cap``) cost at most ``budget`` at this order, whichever neighbour the other is.
+    (labels that cost at most ``cap``) cost at most ``budget`` at this order, whichever neighbor the other is.
 
     [TERRINE, Thm. 13]
     """
     budget, order = _validate.positive("budget", budget), float(_validate.orders(order)[0])
     if not 0 <= _validate.number("cap", cap) < budget:
-        raise InputError(f"Expected a cap of at least 0 and below the budget, {budget:g} nats, got cap={cap:g}.")
+        raise InputError(f"cap must be at least 0 and below the budget, {budget:g} nats, got {cap:g}.")
     _validate.between("first", first, 0.0, 1.0)
     limit = (order - 1) * budget * (1 - 1e-9) - 1e-12 * order  # room for the rounding of logarithms
     if not math.isfinite(limit):
-        raise InputError(f"Expected order times budget to be a finite number, got order={order:g}, budget={budget:g}.")
+        raise InputError(f"order times budget must be a finite number, got order={order:g}, budget={budget:g}.")
     log, exp = math.log, math.exp
 
     def log_moment(p: int, q: int) -> float:
@@ -56,12 +56,13 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
     if budget < (least := least_budget(order=order, first=first)):
         raise InputError(
-            f"Expected a budget for test and answers of at least {least:.3g} nats, the cost of a {first:g} chance to "
-            f"pass wrongly, got {budget:.3g}; use a smaller delta_release or a larger target."
+            f"Test and answers need a budget of at least {least:.3g} nats, the cost of a {first:g} "
+            f"chance to pass wrongly, got {budget:.3g}. Use a smaller delta_release or a larger "
+            "target."
         )
     table = [min(int(first * ONE), int(LIKELY * ONE))]  # rounded down: delta pays for it
     if table[0] < 1:
-        raise InputError(f"Expected delta_release of at least {1 / ONE:.2g}, got {first:g}.")
+        raise InputError(f"delta_release must be at least {1 / ONE:.2g}, got {first:g}.")
     step = 1.0  # in log-odds
     while table[-1] < int(LIKELY * ONE) and len(table) <= min(longest, LONGEST):
         before = table[-1]
@@ -83,7 +84,7 @@ def chances(*, budget: float, cap: float, order: float, first: float, longest: i
 
 
 def least_budget(*, order: float, first: float) -> float:
-    """In nats: the first chance may be the second too, and silence against it costs so much, with room for rounding."""
+    """In nats: the first chance may be the second too, and silence against it costs this, with room for rounding."""
     return (-math.log1p(-first) + 1e-12 * order / (order - 1)) / (1 - 1e-9)
 
 
@@ -104,7 +105,7 @@ def distance(
         cap: in nats, below MOST.
     """
     if not cap < MOST:
-        raise InputError(f"Expected a cap below {MOST:g} nats, got {cap:g}.")
+        raise InputError(f"cap must be below {MOST:g} nats, got {cap:g}.")
 
     def broken(moved: int) -> bool:
         each = costs[np.maximum(gaps - 2 * moved, 0)]

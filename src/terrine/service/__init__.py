@@ -1,1 +1,1 @@
-"""Private labels over a wire: the app, its keys and dashboard, and a client that asks like a local labeller."""
+"""Private labels over the network: the app, its keys and dashboard, and a client that asks like a local labeller."""

@@ -1,4 +1,4 @@
-"""The label service: every answer is charged on disk before it leaves, and nothing else of the votes does."""
+"""The label service. Every answer is charged on disk before it is sent; nothing else about the votes is sent."""
 
 # Annotations are read at once (no __future__ import): FastAPI looks up names of functions within functions.
 import asyncio
@@ -43,14 +43,14 @@ _ASSETS = {"/": "dashboard.html"} | {f"/{name}": name for name in _NAMES}
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _WHAT = {
     400: "The body cannot be read.",
-    401: "No key, or one that is not in use.",
-    402: "The budget, or the key's quota, has no room: budget_exhausted, quota_exhausted.",
+    401: "No key was sent, or one that is not in use.",
+    402: "Not enough budget, or the key's quota is used up: budget_exhausted, quota_exhausted.",
     403: "The key's role does not allow it.",
-    404: "There is no such thing.",
+    404: "Not found.",
     409: "The request id was used before, for other rows.",
     413: "The body is larger than the service takes.",
     415: "The body is neither JSON nor .npy.",
-    422: "The rows are not what the teachers take: bad_rows; or a parameter is not what it should be: bad_request.",
+    422: "The rows do not fit the teachers (bad_rows), or a parameter is not valid (bad_request).",
     429: "Too many requests in a second; Retry-After says when to try again.",
     503: "The service cannot answer now; the same request may be sent again.",
 }
@@ -66,7 +66,7 @@ def make_app(
     limits: Limits | None = None,
     rng: Noise | None = None,
 ) -> FastAPI:
-    """The app over teachers, a mechanism, and the ledger that pays.
+    """The app for teachers, a mechanism, and the ledger that pays.
 
     Args:
         rows: what the teachers take.
@@ -185,12 +185,12 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     longest: dict[str, Any] = {"min_length": 1, "max_length": schemas.REQUEST_ID_LENGTH}
 
-    @app.get("/v1/requests", responses=keyed | may(404, 422), summary="What became of a request of any id")
+    @app.get("/v1/requests", responses=keyed | may(404, 422), summary="What happened to a request, whatever its id")
     async def request_by_query(key: Caller, request_id: Annotated[str, Query(**longest)]) -> schemas.Request:
         """Of this key's; send the request again for its answers."""
         return await request_state(key, request_id)
 
-    @app.get("/v1/requests/{request_id:path}", responses=keyed | may(404, 422), summary="What became of a request")
+    @app.get("/v1/requests/{request_id:path}", responses=keyed | may(404, 422), summary="What happened to a request")
     async def request_by_path(key: Caller, request_id: Annotated[str, Path(**longest)]) -> schemas.Request:
         """Of this key's; send the request again for its answers. An id that is `.` or `..` or has two slashes together
         may be changed on the way: ask for it with `?request_id=`."""
@@ -216,11 +216,15 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     async def budget(key: Caller) -> schemas.Budget:
         return await service.budget()
 
-    @app.get("/v1/ledger/consistency", responses=keyed | may(422), summary="That the ledger goes on from a kept head")
+    @app.get(
+        "/v1/ledger/consistency",
+        responses=keyed | may(422),
+        summary="Proof that the ledger continues from a head you kept",
+    )
     async def consistency(
         key: Caller,
-        first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that was kept.")],
-        second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head now; at least the first.")],
+        first: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the head that you kept.")],
+        second: Annotated[int, Query(ge=0, lt=1 << 62, description="Number of the newest head; at least `first`.")],
     ) -> schemas.Consistency:
         try:
             return schemas.Consistency(**asdict(await service.read(service.ledger.proof, first, second)))
@@ -251,7 +255,7 @@ def _add_pages(app: FastAPI, service: _Service) -> None:
 
     @app.get("/readyz", responses={503: {"model": schemas.Failure}}, summary="Whether it can answer")
     async def ready() -> schemas.Health:
-        """Whether the ledger can be read and someone is at the desk."""
+        """Whether the ledger can be read and requests are being answered."""
         if not service.labels.desk.alive:
             raise Refused(503, "not_ready", "The service is closing.")
         await service.head()

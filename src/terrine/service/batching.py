@@ -1,4 +1,4 @@
-"""Where requests wait: what came in while one group was answered is the next group, charged and kept together."""
+"""Where requests wait. Those that arrive while a group is answered form the next, charged and stored together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Waiting = tuple[Question, int, "asyncio.Future[Answers]"]  # its number of rows,
 
 
 class Busy(TerrineError):
-    """More wait already than may."""
+    """Too many requests are waiting."""
 
 
 class Desk:
@@ -25,8 +25,8 @@ class Desk:
 
     Args:
         labeller: what answers.
-        waiting: at most so many requests wait.
-        at_once: at most so many rows are asked together, or one request's.
+        waiting: the most requests that may wait.
+        at_once: the most rows that are asked together; a larger request is asked alone.
     """
 
     def __init__(self, labeller: Labeller, *, waiting: int = 1024, at_once: int = 4096) -> None:
@@ -44,11 +44,11 @@ class Desk:
         return self._thread.is_alive() and not self._closed
 
     def ask(self, question: Question, *, n_rows: int) -> asyncio.Future[Answers]:
-        """What will have its answers. A question that nobody waits for any more is answered all the same."""
+        """A future of its answers. A question that nobody waits for any more is answered all the same."""
         future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._closed or len(self._queue) >= self._waiting:
-                raise Busy("Too many requests wait; send this one again in a second.")
+                raise Busy("Too many requests are waiting. Send this one again in a second.")
             self._queue.append((question, n_rows, future))
             self._changed.notify()
         return future
@@ -68,13 +68,15 @@ class Desk:
             except TerrineError as error:
                 results = [error] * len(group)
             except Exception as error:  # its message may hold what teachers saw
-                results = [TeachersError(f"Expected an answer, got a failure ({type(error).__name__}).")] * len(group)
+                results = [
+                    TeachersError(f"The teachers failed to answer ({type(error).__name__}). Why is withheld.")
+                ] * len(group)
             told = zip((future for _, _, future in group), results, strict=True)
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
                 group[0][2].get_loop().call_soon_threadsafe(_tell, list(told))  # once for all: it wakes the loop
 
     def _next(self) -> list[Waiting]:
-        """Those who wait, in order, up to so many rows; empty when it is time to go."""
+        """The requests that wait, in order, up to ``at_once`` rows; empty when it is time to stop."""
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()

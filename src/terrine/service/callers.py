@@ -1,4 +1,4 @@
-"""Who asks: keys as they were a moment ago, from memory, so that no poller and no scan keeps a label waiting."""
+"""Who asks: keys from memory, at most a moment old, so that polling does not delay labels."""
 
 from __future__ import annotations
 

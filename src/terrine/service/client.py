@@ -1,4 +1,4 @@
-"""A labeller at the other end of a wire: the same verb, paid by the service's ledger."""
+"""A labeller on another machine: the same method, paid from the service's ledger."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RemoteLabeller:
         batch: rows in one request.
         retries: how often a request that failed on the way is sent again, with the same id.
         timeout: seconds for one request.
-        head: a file that keeps the ledger's head and root; a service that does not prove that its ledger goes on from
+        head: a file that keeps the ledger's head and root; a service that does not prove that its ledger continues from
             there is refused, now and at every later call. Without a file the same holds as long as this object lives.
 
     Attributes:
@@ -79,9 +79,9 @@ class RemoteLabeller:
     ) -> None:
         key = key or os.environ.get(KEY)
         if not key:
-            raise InputError(f"Expected a key for {url} in the environment's {KEY}, got none.")
+            raise InputError(f"No API key for {url}. Set {KEY} in the environment, or pass key=.")
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise InputError("Expected a service's URL, as https://labels.example.org, got something else.")
+            raise InputError("url must start with http:// or https://, as in https://labels.example.org.")
         self.url = url.rstrip("/")
         self._retries = _validate.integer("retries", retries, at_least=0)
         self._head = None if head is None else Path(head)
@@ -91,7 +91,9 @@ class RemoteLabeller:
             headers = {"Authorization": f"Bearer {key}"}
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
         except (httpx.InvalidURL, UnicodeEncodeError):
-            raise InputError("Expected a service's URL and a key in ASCII, got something else.") from None
+            raise InputError(
+                "The service's URL cannot be read, or the key has characters that are not ASCII."
+            ) from None
         weakref.finalize(self, self._http.close)
         about = self.about()
         self.mechanism: Mechanism = mechanism_from_json(about.mechanism)
@@ -113,7 +115,10 @@ class RemoteLabeller:
             wrong = f"mechanism: {str(error).rstrip('.')}"
         else:
             return found
-        raise ServiceError(f"Expected /v1/about of a terrine label service at {self.url}, got another {wrong}.")
+        raise ServiceError(
+            f"{self.url} does not answer /v1/about as a terrine label service does ({wrong}). Check "
+            "the URL and the service's version."
+        )
 
     def budget(self) -> Budget:
         """What is spent and left there. Its head is kept, once it is proved to go on from the one kept before."""
@@ -141,12 +146,12 @@ class RemoteLabeller:
         """
         rows = array_of(X, who="A label service")
         if rows.shape[1:] != self.row_shape:
-            raise InputError(f"Expected rows of shape {self.row_shape}, got {rows.shape[1:]}.")
+            raise InputError(f"X must have rows of shape {self.row_shape}, got {rows.shape[1:]}.")
         if isinstance(self.mechanism, InteractiveGNMax) != (student_proba is not None):
-            raise InputError("Expected student_proba for InteractiveGNMax and for no other mechanism.")
+            raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
         proba = None if student_proba is None else np.asarray(student_proba, dtype=np.float64)
         if proba is not None and proba.shape != (len(rows), len(self.classes)):
-            raise InputError(f"Expected student_proba of shape {(len(rows), len(self.classes))}, got {proba.shape}.")
+            raise InputError(f"student_proba must have shape {(len(rows), len(self.classes))}, got {proba.shape}.")
         self.budget()  # before as after: all answers are of one ledger
         labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
         outcomes = np.full(len(rows), int(Outcome.UNASKED), dtype=np.int64)
@@ -204,26 +209,30 @@ class RemoteLabeller:
         except (KeyError, TypeError):
             labels, outcomes = [], []
         if len(labels) != n_rows or len(outcomes) != n_rows:
-            raise ServiceError(f"Expected {n_rows} labels from {self.url}, got something else.")
+            raise ServiceError(
+                f"{self.url} did not send the {n_rows} labels that it was asked for. Check the service's version."
+            )
         return labels, outcomes
 
     def _call(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
-        """One request, sent again with the same id while there is hope."""
+        """One request, sent again with the same id while that may help."""
         for attempt in range(self._retries + 1):
             wait = min(0.2 * 2**attempt, 10.0) * random.uniform(0.5, 1.0)
             try:
                 response = self._http.request(method, path, **sent)
             except httpx.HTTPError as error:
-                failure = f"Expected an answer from {self.url}, got {type(error).__name__}"
+                failure = f"{self.url} did not answer ({type(error).__name__})"
             else:
                 if response.status_code not in _AGAIN:
                     return self._value(response)
-                failure = f"Expected an answer from {self.url}, got status {response.status_code}"
+                failure = f"{self.url} answered with status {response.status_code}"
                 asked = response.headers.get("Retry-After", "")
                 wait = max(wait, min(float(asked), 60.0)) if asked.isdecimal() else wait
             if attempt < self._retries:
                 time.sleep(wait)
-        raise ServiceError(f"{failure}, {self._retries + 1} times; the same call goes on where this one stopped.")
+        raise ServiceError(
+            f"{failure}, {self._retries + 1} times. Make the same call again: it continues where this one stopped."
+        )
 
     def _value(self, response: httpx.Response) -> dict[str, Any]:
         try:
@@ -234,12 +243,14 @@ class RemoteLabeller:
             code, message = str(error["code"]), " ".join(str(error["message"]).split())
             left = {str(name): float(number) for name, number in (error.get("left") or {}).items()}
         except (ValueError, KeyError, TypeError, AttributeError):
-            said = f"got status {response.status_code} and no JSON"
-            raise ServiceError(f"Expected a terrine label service at {self.url}, {said}.") from None
+            said = f"status {response.status_code}, and no JSON"
+            raise ServiceError(
+                f"{self.url} does not answer as a terrine label service does ({said}). Check the URL."
+            ) from None
         match code:
             case "budget_exhausted" | "quota_exhausted":
                 raise (QuotaError if code == "quota_exhausted" else BudgetError)(
-                    f"a request about {error.get('requested')} rows",
+                    f"{error.get('requested')} queries",
                     ", ".join(f"{number:g} {name}" for name, number in left.items()),
                 )
             case "request_conflict":
@@ -247,7 +258,7 @@ class RemoteLabeller:
             case "bad_rows" | "bad_body" | "bad_request" | "body_too_large":
                 raise InputError(message)
             case _:
-                raise ServiceError(f"Expected an answer from {self.url}, got {code}: {message}")
+                raise ServiceError(f"{self.url} refused the request. {code}: {message}")
 
     def _kept(self) -> dict[str, str] | None:
         """The ledger's id, head and root as they were last connected; an older client kept no root."""
@@ -269,7 +280,7 @@ class RemoteLabeller:
         return kept
 
     def _compare(self, budget: dict[str, Any], kept: dict[str, str] | None) -> None:
-        """Keep the newer head if the service proves that its ledger goes on from the one kept; refuse it if not."""
+        """Keep the newer head if the service proves that its ledger continues the kept one; refuse it if not."""
         try:
             now = {name: str(budget[name]) for name in ("ledger_id", "head", "root")}
             head = Head.parse(now["head"])
@@ -277,18 +288,22 @@ class RemoteLabeller:
                 raise ValueError
         except (KeyError, TypeError, ValueError):
             raise LedgerError(
-                f"{self.url} does not publish its ledger's head and root: its version is older than this client's, or "
-                "it is no terrine label service."
+                f"{self.url} does not publish its ledger's head and root. It is older than this client, "
+                "or not a terrine label service."
             ) from None
         if kept is not None and kept["ledger_id"] != now["ledger_id"]:
-            raise LedgerError(f"At {self.url} another ledger is in use than before ({now['ledger_id'][:40]}).")
+            raise LedgerError(
+                f"{self.url} now uses a different ledger than before ({now['ledger_id'][:40]}). Ask "
+                "whoever runs it why."
+            )
         before = Head.parse(kept["head"]) if kept else None
         why = self._disconnected(before, (kept or {}).get("root"), head, now["root"])
         if why is not None:
             was = "nothing" if before is None else f"{str(before)[:20]}..."
             raise LedgerError(
-                f"The ledger of {self.url} does not go on from {was} to {str(head)[:20]}...: {why}. An older one was "
-                "restored, or entries were changed. Do not use its answers; tell whoever runs it."
+                f"The ledger of {self.url} does not continue from {was} to {str(head)[:20]}...: {why}. "
+                "An older one was restored, or entries were changed. Do not use its answers; tell "
+                "whoever runs it."
             )
         unchanged = self._kept() == kept  # else another process kept a newer one
         self._last = now
@@ -296,16 +311,16 @@ class RemoteLabeller:
             write_atomically(self._head, lambda file: file.write(json.dumps(now).encode()))
 
     def _disconnected(self, before: Head | None, old_root: str | None, head: Head, root: str) -> str | None:
-        """Why the head does not go on from the one before; None where it does."""
+        """Why the head does not continue the one before; None if it does."""
         first, second = before.seq if before else 0, head.seq
         if second < first:
             return "it is shorter"
         if second == 0:
-            return "it begins otherwise" if root != EMPTY or before not in (None, head) else None
+            return "it starts differently" if root != EMPTY or before not in (None, head) else None
         if before == head and old_root == root:
             return None
         if before is not None and first == second and (before != head or old_root not in (None, root)):
-            return "its newest entry is not the same"
+            return "its newest entry is a different one"
         try:
             found = self._call("GET", "/v1/ledger/consistency", params={"first": first, "second": second})
             paths = [list(found[name]) for name in ("path", "first_path", "second_path")]
@@ -323,5 +338,5 @@ class RemoteLabeller:
         if old_root is not None and not is_consistent(
             first=first, second=second, first_root=old_root, root=root, path=path
         ):
-            return "its tree is not the one that was kept, and more"
+            return "its tree does not contain the one that was kept"
         return None

@@ -1,4 +1,4 @@
-"""Errors as the service tells them: a status, a stable code, a line for people, and numbers for programs."""
+"""Errors as the service sends them: a status, a stable code, a line for people, and numbers for programs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Key:
 
     Attributes:
         role: "client": asks, and sees the budget; "admin": also sees every key's use.
-        quota: at most so many queries may be charged to it; None: as many as the budget has.
+        quota: the most queries that may be charged to it; None: as many as the budget has.
         revoked: when, or None.
     """
 
@@ -61,27 +61,30 @@ class Keys:
         self._known: dict[str, tuple[Key, str]] = {}
         header = self._store.header()
         if header is None:
-            raise LedgerError(f"Expected a ledger at {self._store.name}, got none.")
+            raise LedgerError(
+                f"There is no ledger at {self._store.name}. Run `terrine teach` first, or give the "
+                "ledger's file or URL."
+            )
         self._store.start = header.get("digest")
         with self._store.transaction(write=True):
             pass  # a ledger that an older version made gets its tables, and its keys their entries
 
     def create(self, name: str, *, role: str = "client", quota: int | None = None) -> str:
-        """A new key, as its holder will send it. It cannot be shown again."""
+        """A new key, as its holder will send it. This is the only time it is shown."""
         if not isinstance(name, str) or not 1 <= len(name) <= 100 or not name.isprintable():
-            raise InputError("Expected a key's name of 1 to 100 printable characters, got something else.")
+            raise InputError("A key's name must have 1 to 100 printable characters.")
         if role not in ROLES:
-            raise InputError(f"Expected role to be one of {', '.join(ROLES)}, got {role!r}.")
+            raise InputError(f"role must be one of {', '.join(ROLES)}, got {role!r}.")
         if quota is not None:
             quota = _validate.integer("quota", quota, at_least=0)
             if quota > _QUOTA:
-                raise InputError(f"Expected a quota of at most {_QUOTA}, got quota={quota}.")
+                raise InputError(f"quota must be at most {_QUOTA}, got {quota}.")
         key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         row = {"id": key_id, "name": name, "role": role, "quota": quota, "sha256": _sha256(secret), "created": _now()}
         with self._store.transaction(write=True) as now:
             taken = sa.select(KEYS.c.id).where(KEYS.c.name == name, KEYS.c.id.not_in(sa.select(REVOKED.c.id)))
             if now.connection.execute(taken).first() is not None:
-                raise InputError(f"Expected a name that no key in use has, got {name!r}.")
+                raise InputError(f"A key in use already has the name {name!r}. Take another name, or revoke that key.")
             page = Page(now, self._store.start or "", accounts=[key_id])
             page.add_key(row)
             page.write()
@@ -93,7 +96,7 @@ class Keys:
         """From now on (a running service: within a second) it is refused; what it was charged stays charged."""
         found = [key for key in self.list() if name_or_id in (key.id, key.name) and key.revoked is None]
         if not found:
-            raise InputError(f"Expected the name or id of a key in use, got {name_or_id!r}.")
+            raise InputError(f"No key in use has the name or id {name_or_id!r}. `terrine keys list` shows all keys.")
         row = {"id": found[0].id, "time": _now()}
         with self._store.transaction(write=True) as now:
             page = Page(now, self._store.start or "", accounts=[row["id"]])
@@ -108,7 +111,7 @@ class Keys:
         return sorted((key for key, _ in self._table().values()), key=lambda key: (key.created, key.id))
 
     def find(self, shown: str) -> Key | None:
-        """The key that was sent, if there is such a one in use."""
+        """The key that was sent, if it is in use."""
         match = _SHOWN.fullmatch(shown)
         key_id, secret = match.groups() if match else ("", "")
         with self._lock:

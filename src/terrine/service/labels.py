@@ -1,4 +1,4 @@
-"""POST /v1/labels, from the bytes that arrive to the bytes that leave."""
+"""POST /v1/labels, from the bytes that arrive to the bytes that are sent."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Labels:
         return Response(to_json(told), media_type="application/json")
 
     async def _body(self, request: Request, hold: Callable[[int], None], *, at_most: int) -> bytes:
-        """The body, given up as soon as it is too long, too slow, or more than there is memory for."""
+        """The body; refused as soon as it is too long, too slow, or more than memory holds."""
         too_long = Refused(413, "body_too_large", f"A body of this type may have {at_most} bytes; send fewer rows.")
         told = request.headers.get("content-length", "0")
         if not (told.isascii() and told.isdecimal()):
@@ -122,7 +122,7 @@ class Labels:
                 while True:
                     message = await request.receive()
                     if message["type"] == "http.disconnect":
-                        raise BodyError("The body was cut off.")
+                        raise BodyError("The body ended early.")
                     piece = message.get("body", b"")
                     size += len(piece)
                     if size > at_most:
@@ -185,7 +185,7 @@ class Labels:
 
     def _give_up(self, turn: asyncio.Future[Answers]) -> None:
         if not turn.done():
-            said = f"There is no answer after {self._limits.seconds:g} s; send the same request again."
+            said = f"No answer after {self._limits.seconds:g} s. Send the same request again."
             turn.set_exception(Refused(503, "timeout", said))
 
     async def _left(self, error: BudgetError) -> dict[str, float]:

@@ -16,7 +16,7 @@ class Limits:
         rows: in one request.
         rate: requests per second and key; twice as many at once.
         seconds: for a body to arrive, and again for its answers.
-        pace: seconds; answers leave at whole multiples of it after they were asked for, and votes are waited for as
+        pace: seconds; answers are sent at whole multiples of it after they were asked for, and votes are waited for as
             `PacedVoters` says, so that how long they took does not tell what they are. 0 turns both off.
         waiting: requests that may wait.
         header: seconds for a request's header to arrive, and for each next piece of its body.
@@ -64,9 +64,11 @@ class BytesInFlight:
         """Count ``size`` more bytes of a key's bodies, or refuse them."""
         mine = self._by_key.get(key, 0) + size
         if self._total + size > self._most:
-            raise busy("The service holds as many bodies as it can; send the request again in a second.")
+            raise busy("The service holds as many request bodies as it can. Send the request again in a second.")
         if mine > self._most / 2:
-            raise busy("The service holds as many bodies of this key as it can; send the request again in a second.")
+            raise busy(
+                "The service holds as many request bodies of this key as it can. Send the request again in a second."
+            )
         self._total += size
         self._by_key[key] = mine
 

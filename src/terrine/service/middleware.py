@@ -1,4 +1,4 @@
-"""What the host sees of the service: one log line per request, and metrics. No query, answer or vote is in them."""
+"""What the host sees of the service: one log line per request, and metrics. They hold no query, answer or vote."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class Metrics:
 
 @contextmanager
 def metrics_folder() -> Iterator[None]:
-    """Where server processes that share a port keep their counters; it goes when they have ended.
+    """Where server processes that share a port keep their counters; it is removed when they have ended.
 
-    One whose processes were killed goes when the next is made: nobody holds its lock any more.
+    If they were killed, the next server removes it: nobody holds its lock any more.
     """
     for old in Path(tempfile.gettempdir()).glob(f"{_METRICS}*/{_LOCK}"):
         with contextlib.suppress(OSError), old.open("rb") as file:  # another user's, or gone meanwhile
@@ -121,7 +121,7 @@ def hold_metrics_folder() -> Iterator[None]:
 
 
 class Watch:
-    """Around the whole app: headers on every response, a log line for each, and no failure that tells more.
+    """Around the whole app: headers on every response, a log line for each, and failures that reveal nothing.
 
     Args:
         straight: what is asked most, by method and path, is handed to these functions and not to the app, whose

@@ -1,4 +1,4 @@
-"""Votes that come when they are due, not when they are done: what their time could tell of a share stays behind."""
+"""Votes are handed out at fixed times, not when they are ready, so that time tells nothing about a share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from terrine.labeller import Voters
 from terrine.votes import Votes
 
-MARGIN = 2.0  # the unit is at least so many times what was measured
+MARGIN = 2.0  # the unit is at least this many times what was measured
 _SIZES = 11  # 1, 2, 4, ... rows
 _QUICK = 0.05  # seconds; a call of less is measured several times, and on every kind of row
 _ENOUGH = 2.0  # seconds; a call of more is measured no further: more rows take proportionally longer

@@ -1,4 +1,4 @@
-"""What clients send, as arrays: JSON or .npy, never pickle. Whatever is wrong with it is said in one line.
+"""What clients send, as arrays: JSON or .npy, never pickle. Every fault is one line.
 
 Parsing takes memory in proportion to the body, whatever is in it: shapes are known beforehand, a body of another shape
 is refused before anything is built from it, and numbers go into the array a block at a time.
@@ -36,7 +36,7 @@ _FLAT = bytes.maketrans(b"[]", b"  ")
 
 
 class BodyError(InputError):
-    """A body that cannot be read at all, as against rows that do not fit."""
+    """A body that cannot be read at all; rows that do not fit are an InputError."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class RowFormat:
             if may_overflow and not np.isfinite(taken).all():
                 if sent.dtype.kind == "f" and not np.isfinite(sent).all():
                     raise InputError("rows must be finite numbers, got nan or inf.")
-                raise InputError(f"rows must be numbers that fit {dtype.name}, got a larger one.")
+                raise InputError(f"rows must be numbers that fit {dtype.name}; one is too large.")
             return taken
         if sent.dtype.kind == "f" and not np.isfinite(sent).all():
             raise InputError("rows must be finite numbers, got nan or inf.")
         with np.errstate(all="ignore"):
             taken = sent.astype(dtype)
         if not np.array_equal(taken, sent):
-            raise InputError(f"rows must be whole numbers that fit {dtype.name}, got one that does not.")
+            raise InputError(f"rows must be whole numbers that fit {dtype.name}; one does not.")
         return taken
 
 
@@ -97,7 +97,7 @@ def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -
     """{"request_id": ..., "rows": [[...], ...]}, and "student_proba" where a student is asked along.
 
     Args:
-        at_most: so many rows.
+        at_most: rows.
         n_classes: of each row of student_proba.
     """
     scores = RowFormat(shape=(n_classes,), dtype="float64")
@@ -126,13 +126,13 @@ def read_npy(body: bytes, format: RowFormat, *, at_most: int, request_id: Any) -
         shape, fortran, dtype = read(file, max_header_size=_HEADER)
         start = file.tell()
     except Exception:  # numpy raises many types for damaged headers
-        raise BodyError("The body must be an array as numpy.save writes it, and its header cannot be read.") from None
+        raise BodyError("The body's header cannot be read. Send an array as numpy.save writes it.") from None
     if dtype.kind not in "biuf" or dtype.itemsize not in _SIZES or dtype.subdtype is not None:
         raise InputError("rows must be numbers of at most 64 bits: floats, whole numbers or true and false.")
     if any(type(size) is not int or size < 0 for size in shape):  # bool is a kind of int
-        raise BodyError("The header's shape must be whole numbers from 0.")
+        raise BodyError("The shape in the header must be whole numbers of at least 0.")
     if math.prod(shape) * dtype.itemsize != len(body) - start:
-        raise BodyError("The body must hold as many numbers after its header as its shape says.")
+        raise BodyError("The body must hold exactly the numbers that the shape in its header says.")
     format.check(shape, at_most=at_most)  # from here on its sizes are the teachers', and small
     sent = np.frombuffer(body, dtype=dtype, offset=start).reshape(shape, order="F" if fortran else "C")
     return Question(format.cast(sent), request_id)
@@ -142,7 +142,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise BodyError(f"The body is no JSON: {str(error)[:200]}.") from None
+        raise BodyError(f"The body is not JSON: {str(error)[:200]}.") from None
     if not isinstance(value, dict):
         raise BodyError("The body must be a JSON object.")
     _names(value)
@@ -152,7 +152,7 @@ def _object(body: bytes) -> dict[str, Any]:
 def _names(found: dict[str, Any]) -> None:
     for name in found:
         if name not in FIELDS:
-            raise InputError(f"Unknown field {name[:40]!r}: there are request_id, rows and student_proba.")
+            raise InputError(f"Unknown field {name[:40]!r}. The fields are request_id, rows and student_proba.")
     if "rows" not in found:
         raise InputError("rows is missing.")
 
@@ -179,7 +179,7 @@ def _numbers(name: str, values: list[Any], format: RowFormat) -> NDArray[Any]:
     except OverflowError:
         found = np.array(None)
     if found.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be numbers that fit in 64 bits, got a larger one.")
+        raise InputError(f"{name} must be numbers that fit in 64 bits; one is too large.")
     return format.cast(found)
 
 
@@ -191,7 +191,7 @@ def _spans(body: bytes) -> dict[str, tuple[int, int]]:
         name = _text(body, at, _string_end(body, at))
         at = _after(body, _string_end(body, at), b":")
         if name in found:
-            raise BodyError(f"The body has {name[:40]!r} twice.")
+            raise BodyError(f"The body has the field {name[:40]!r} twice.")
         array = _ARRAY.match(body, at)
         if array is not None:
             end = at + len(array[0].rstrip(b", \t\r\n"))
@@ -206,7 +206,7 @@ def _spans(body: bytes) -> dict[str, tuple[int, int]]:
         if body[at : at + 1] == b"}" and not body[at + 1 :].strip(b" \t\r\n"):
             return found
         if array is not None and body[at : at + 1] in (b'"', b"n", b"{") and body[end - 1 : end] != b"]":
-            raise InputError(f"{name} must be numbers: see byte {at} of the body.")
+            raise InputError(f"{name} must be numbers; byte {at} of the body is not one.")
         at = _after(body, at, b",")
 
 
@@ -214,14 +214,16 @@ def _after(body: bytes, at: int, mark: bytes) -> int:
     """Where the next token begins after this one."""
     at = _SPACE.match(body, at).end()  # type: ignore[union-attr]
     if body[at : at + 1] != mark:
-        raise BodyError(f"The body is no JSON object of request_id and numbers: byte {at} should be {mark.decode()!r}.")
+        raise BodyError(
+            f"The body must be a JSON object of request_id and numbers: byte {at} should be {mark.decode()!r}."
+        )
     return _SPACE.match(body, at + 1).end()  # type: ignore[union-attr]
 
 
 def _string_end(body: bytes, at: int) -> int:
     found = _STRING.match(body, at, at + _TEXT)
     if found is None:
-        raise BodyError(f"The body is no JSON object of request_id and numbers: see byte {at}.")
+        raise BodyError(f"The body must be a JSON object of request_id and numbers: byte {at} cannot be read.")
     return found.end()
 
 
@@ -229,11 +231,11 @@ def _text(body: bytes, start: int, end: int) -> Any:
     try:
         return from_json(body[start:end]) if end - start <= _TEXT else None
     except ValueError:
-        raise BodyError(f"The body is no JSON: see the text at byte {start}.") from None
+        raise BodyError(f"The body is not JSON: the text at byte {start} cannot be read.") from None
 
 
 def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, at_most: int) -> NDArray[Any]:
-    """Numbers between brackets. The brackets and commas of so many rows are known, and are compared as they stand."""
+    """Numbers between brackets. Their brackets and commas are known from the shape, and are compared as bytes."""
     start, end = span
     row = b"0"
     for size in reversed(format.shape):
@@ -257,7 +259,7 @@ def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, 
         try:
             values = from_json(b"[" + body[at:cut].translate(_FLAT) + b"]", allow_inf_nan=False)
         except ValueError:
-            raise BodyError(f"The body is no JSON: see {name} between byte {at} and {cut}.") from None
+            raise BodyError(f"The body is not JSON: {name} cannot be read between byte {at} and {cut}.") from None
         if done + len(values) > len(found):
             raise _misshapen(name, format)
         found[done : done + len(values)] = _numbers(name, values, format)
@@ -268,7 +270,7 @@ def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, 
 
 
 def _misshapen(name: str, format: RowFormat) -> InputError:
-    return InputError(f"{name} must be rows of numbers of shape {format.shape}, each as long as that.")
+    return InputError(f"{name} must be rows of numbers, each of shape {format.shape}.")
 
 
 def _shown(shape: tuple[Any, ...]) -> str:

@@ -113,14 +113,16 @@ class Budget(_Shown):
     root: str = Field(
         examples=[_HEAD[3:]],
         description="Of the Merkle tree over all entries up to the head. Keep it with the head: /v1/ledger/consistency "
-        "proves that a later ledger goes on from it.",
+        "proves that a later ledger continues it.",
     )
     guarantee: Guarantee
     queries: int = Field(description="Charged so far, answered or not.")
     answers: int = Field(description="Charged so far.")
     open: int = Field(description="Queries that are charged and not settled: being answered, or left by a crash.")
     left: dict[str, float]
-    room: int = Field(description="So many new queries fit, if every one is answered; 0: only known ones are answered.")
+    room: int = Field(
+        description="How many new queries fit, if every one is answered; 0: only queries answered before."
+    )
     secure: bool = Field(description="Whether all noise so far was drawn by the secure sampler.")
     share_spent: float = Field(ge=0, le=1, examples=[0.31])
     answered: int = Field(description="Distinct queries that the teachers answered.")
@@ -130,7 +132,7 @@ class Budget(_Shown):
 
 
 class Consistency(_Shown):
-    """A proof that the ledger of `second` entries goes on from that of `first`: hashes as in RFC 6962, in hex.
+    """A proof that the ledger of `second` entries continues that of `first`: hashes as in RFC 6962, in hex.
 
     Leaf k of the tree is the digest of entry k + 1, 32 bytes."""
 
@@ -143,7 +145,7 @@ class Consistency(_Shown):
 
 
 class Request(_Shown):
-    """What became of a request."""
+    """What happened to a request."""
 
     request_id: str
     queries: int = Field(description="Charged for it; a query that was answered before, to any key, costs nothing.")

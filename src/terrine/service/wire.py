@@ -18,7 +18,7 @@ except ImportError:
     from uvicorn.protocols.http.h11_impl import H11Protocol as _Protocol
 
 GATE = "terrine.gate"  # where the app's lifespan leaves it for its connections
-BACKLOG = 256  # asyncio accepts so many at once, before any of them can be counted
+BACKLOG = 256  # asyncio accepts this many at once, before any of them can be counted
 _SPARE = 128  # file descriptors for the ledger, logs and teachers
 _SWEEP = 0.5  # seconds
 _HEADER_BYTES = 64 << 10
@@ -39,7 +39,7 @@ def settings(**more: Any) -> dict[str, Any]:
 
 
 def room_for(connections: int) -> int:
-    """How many connections there is a file descriptor for, of so many; the process's soft limit is raised to it."""
+    """How many of these connections have a file descriptor; the process's soft limit is raised for them."""
     try:
         import resource
     except ImportError:  # no such limit on this system

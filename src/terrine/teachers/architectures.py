@@ -78,7 +78,7 @@ def resnet32(
     Counted as residual nets are, by layers with a matrix of weights: a first convolution, 3 stages of 5 blocks of 2
     convolutions, and a dense layer, 1 + 30 + 1 = 32; shortcuts have no weights (they are subsampled and filled up with
     zero channels). The stages have ``width``, twice and four times ``width`` channels, as He et al.'s nets for small
-    images. The paper prints no width, slope or normalisation: those are ours.
+    images. The paper prints no width, slope or normalization: those are ours.
 
     Args:
         norm: "batch" (BatchNorm, as He et al.; a teacher's batches and running statistics are of its own share), or
@@ -128,6 +128,7 @@ def _image(row_shape: tuple[int, ...], *, at_least: int) -> tuple[int, int, int]
     """Channels, height and width."""
     if len(row_shape) not in (2, 3) or min(row_shape[:2]) < at_least:
         raise InputError(
-            f"Expected images (height, width[, channels]) of at least {at_least} x {at_least}, got {row_shape}."
+            f"Rows must be images (height, width[, channels]) of at least {at_least} x {at_least}, "
+            f"got shape {row_shape}."
         )
     return (*row_shape, 1)[2], row_shape[0], row_shape[1]

@@ -110,7 +110,7 @@ def is_listed(estimator: Any) -> bool:
 def ask(model: Any, rows: Rows) -> NDArray[np.int16]:
     """(n_rows,) votes of a model whose estimator is listed.
 
-    What raises all the same raises whatever finite rows it is asked, for what a row can do was looked at before: it is
+    What still raises does so on any finite rows, since rows that could cause it were set aside before. It is
     its share's doing, and every row has its vote for class 0.
     """
     steps = _steps(model)

@@ -49,7 +49,7 @@ class CentroidTeacher:
 
     def __post_init__(self) -> None:
         if not -1 <= _validate.number("similarity", self.similarity) <= 1:
-            raise InputError(f"Expected similarity from -1 to 1, a cosine, got similarity={self.similarity}.")
+            raise InputError(f"similarity is a cosine and must be from -1 to 1, got {self.similarity}.")
         _validate.integer("chunk", self.chunk, at_least=1)
 
     def settings(self) -> dict[str, Any]:
@@ -88,7 +88,9 @@ class CentroidTeacher:
         rows = _whole(X)
         means = models["means"]
         if rows.shape[1] != means.shape[2]:
-            raise InputError(f"Expected rows of {means.shape[2]} features, as the teachers', got {rows.shape[1]}.")
+            raise InputError(
+                f"X must have rows of {means.shape[2]} features, as the teachers were taught on, got {rows.shape[1]}."
+            )
         hashes = np.array([_hash(row) for row in rows.astype(np.int16)], dtype=np.uint64)
         votes = np.empty((len(means), len(rows)), dtype=np.int16)
         for first in range(0, len(means), _TEACHERS):
@@ -127,7 +129,7 @@ class CentroidTeacher:
         models = load_arrays(data, what="means")
         fits = {name: (array.ndim, str(array.dtype)) for name, array in models.items()} == _KINDS
         if not fits or models["means"].shape[:2] != models["seen"].shape or len(models["key"]) != len(models["seen"]):
-            raise StoreError("Expected the means of centroid teachers, got other arrays.")
+            raise StoreError("This file does not hold the means of centroid teachers. Delete it and teach again.")
         return models
 
 
@@ -136,9 +138,9 @@ def _whole(X: NDArray[Any]) -> NDArray[np.float32]:
     X = np.asarray(X)
     flat = X.reshape(len(X), -1)
     if flat.dtype.kind not in "buif":
-        raise InputError(f"Expected rows of real numbers, got dtype {flat.dtype}.")
+        raise InputError(f"Rows must be real numbers, got dtype {flat.dtype}.")
     if flat.shape[1] > _FEATURES:
-        raise InputError(f"Expected at most {_FEATURES} features, got {flat.shape[1]}.")
+        raise InputError(f"Rows must have at most {_FEATURES} features, got {flat.shape[1]}.")
     return _rounded(flat).astype(np.float32)
 
 
@@ -157,7 +159,7 @@ def _hash(row: NDArray[np.int16]) -> int:
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64's finaliser."""
+    """splitmix64's finalizer."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

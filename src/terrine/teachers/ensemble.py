@@ -56,7 +56,7 @@ def fit_teachers(
         teacher: `SklearnTeacher`, `ModuleTeacher`, `ConvTeacher`, `CentroidTeacher`, or one's own `Teacher`.
         classes: public: reading them off private labels would leak.
         first_id: the id of this owner's first teacher; where several owners vote together, no two share an id.
-        executor: Serial() unless given; Processes(), Ray().
+        executor: Serial() (the default), Processes() or Ray().
         store: a folder to keep the teachers in; a rerun trains only what is missing there.
         public: public rows to try the teacher on; without them rows of the same shape and dtype are made up. Needed
             where rows are sparse, texts or a table.
@@ -110,7 +110,7 @@ def poll_teachers(
     progress: Progress | None = None,
     tell_failed: Callable[[Sensitive[int]], object] | None = None,
 ) -> Votes:
-    """Train and vote, chunk by chunk, keeping no teacher: votes are enough for everything but a service.
+    """Train and vote, chunk by chunk, keeping no teacher. Only a service needs kept teachers.
 
     ``tell_failed`` is called in the end with the number of teachers that failed, as `TeacherEnsemble.n_failed`.
     """
@@ -185,7 +185,10 @@ class TeacherEnsemble:
                 _models=None,
             )
         except (KeyError, TypeError, InputError):
-            raise StoreError(f"Expected a manifest of teachers, got a damaged one in {kept.folder}.") from None
+            raise StoreError(
+                f"The manifest of the teachers in {kept.folder} is damaged. Restore it, or teach again "
+                "into a new folder."
+            ) from None
         for chunk in _chunks(ensemble.n_teachers, teacher.chunk):
             kept.load(chunk, teacher.suffix)
         return ensemble
@@ -239,7 +242,7 @@ class TeacherEnsemble:
         return f"<TeacherEnsemble: {self.n_teachers} teachers, {len(self.classes)} classes; they vote, not predict>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:
-        raise SecretError("Expected a public object to pickle or copy, got a TeacherEnsemble; use a store.")
+        raise SecretError("A TeacherEnsemble is secret and cannot be pickled or copied. Use a store.")
 
 
 def _chunks(n_teachers: int, size: int) -> list[tuple[int, ...]]:
@@ -249,7 +252,7 @@ def _chunks(n_teachers: int, size: int) -> list[tuple[int, ...]]:
 def _classes(classes: Sequence[object]) -> tuple[str, ...]:
     names = class_names(classes)
     if len(names) > np.iinfo(np.int16).max:
-        raise InputError(f"Expected at most {np.iinfo(np.int16).max} classes, got {len(names)}.")
+        raise InputError(f"There may be at most {np.iinfo(np.int16).max} classes, got {len(names)}.")
     return names
 
 
@@ -259,7 +262,7 @@ def _rows_of(
     """The rows by teacher, after a look at all labels: what is wrong with them is said before anyone is taught."""
     if isinstance(data, Shares):
         if data.n_teachers != partition.n_teachers:
-            raise InputError(f"Expected shares of {partition.n_teachers} teachers, got {data.n_teachers}.")
+            raise InputError(f"The partition has {partition.n_teachers} teachers, and the shares {data.n_teachers}.")
         for k, size in enumerate(np.diff(partition.offsets)):
             labels = data.share(k)[1]
             if len(labels) != size:
@@ -267,9 +270,9 @@ def _rows_of(
             class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes, unlabelled_ok=True)
         return kind_of(data.share(0)[0]), data
     if not isinstance(data, PrivateData):
-        raise InputError(f"Expected PrivateData or Shares, got {type(data).__name__}.")
+        raise InputError(f"data must be PrivateData or Shares, got {type(data).__name__}.")
     if len(partition) != len(data.y):
-        raise InputError("Expected a partition of these rows, got one of a different number of rows; partition again.")
+        raise InputError("The partition has a different number of rows than the data. Partition this data again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
         raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
     return kind_of(data.X), Rows(_taken(data.X, teacher), data.y, partition.order, partition.offsets)
@@ -353,7 +356,7 @@ def _identity(partition: Partition, made_with: dict[str, Any]) -> str:
 
 
 def _fingerprint(data: PrivateData | Shares, partition: Partition) -> str:
-    """Of rows, labels and shares: teachers of others are refused."""
+    """A hash of rows, labels and shares: teachers of different ones are refused."""
     if isinstance(data, Shares):
         return str(data.fingerprint)
     digest = hashlib.sha256(partition.assignment.tobytes())

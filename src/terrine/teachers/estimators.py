@@ -106,7 +106,7 @@ def _constant(vote: int, rows: Rows) -> NDArray[np.int16]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """In one thread: a share is too small for more, and threads that wait for each other cost ten times as much.
+    """One thread: a share is too small for more, and threads that wait for each other take ten times as long.
 
     And unheard: what an estimator warns of, in a process of its own too, depends on private rows.
     """

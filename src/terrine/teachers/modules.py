@@ -44,14 +44,14 @@ class ModuleRecipe:
     """How a module is trained: public, the same for every teacher whatever its share.
 
     Attributes:
-        steps, batch: so many steps on so many records each, drawn from the teacher's own share.
+        steps, batch: training steps, and records in each of them, drawn from the teacher's own share.
         optimiser: "sgd", or "adam" (its weight decay taken off the weights, not added to the gradient).
         learning_rate: of the first step.
         schedule: "constant"; "cosine", falling to 0; "steps", times ``decay_by`` at each of ``decay_at``.
         decay_at: rising shares of the steps, as (0.25, 0.5).
         momentum: of sgd; adam's first beta.
         clip: largest norm of a teacher's gradient, over all its weights.
-        shift: images are moved by up to so many pixels, in both directions, and filled up with 0.
+        shift: images are moved by up to this many pixels, in both directions, and filled up with 0.
         flip: images are mirrored, left to right, half of the time.
         smoothing: share of the label spread over all classes.
     """
@@ -81,17 +81,17 @@ class ModuleRecipe:
             _validate.positive("clip", self.clip)
         for name in ("momentum", "weight_decay", "smoothing"):
             if _validate.number(name, getattr(self, name)) < 0:
-                raise InputError(f"Expected {name} of at least 0, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}.")
         for name in ("momentum", "smoothing"):
             if getattr(self, name) >= 1:
-                raise InputError(f"Expected {name} below 1, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)}.")
         if not isinstance(self.flip, bool):
-            raise InputError(f"Expected flip to be True or False, got flip={self.flip!r}.")
+            raise InputError(f"flip must be True or False, got {self.flip!r}.")
         shares = tuple(_validate.between("decay_at", share, 0, 1) for share in self.decay_at)
         if list(shares) != sorted(set(shares)):
-            raise InputError(f"Expected decay_at to rise, got decay_at={shares}.")
+            raise InputError(f"decay_at must rise from step to step, got {shares}.")
         if (self.schedule == "steps") != bool(shares):
-            raise InputError(f'Expected decay_at with schedule="steps" and no other, got schedule={self.schedule!r}.')
+            raise InputError(f'decay_at goes with schedule="steps" and with no other; schedule is {self.schedule!r}.')
         object.__setattr__(self, "decay_at", shares)
 
     def rate(self, step: int) -> float:
@@ -107,7 +107,7 @@ class ModuleRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleTeacher:
-    """Any classifier in PyTorch, made anew for every share.
+    """Any classifier in PyTorch, a new one for every share.
 
     Attributes:
         module: a function at the top level of a module, or `functools.partial` of one with plain keywords, that takes
@@ -127,7 +127,7 @@ class ModuleTeacher:
     BatchNorm's running statistics are of one share. A layer that needs other rows of the batch to predict is refused.
     Its randomness is torch's. One after the other, all of it is a function of (seed, k), and a teacher is the same bit
     for bit whatever the executor and the chunk. Stacked, dropout is drawn for a chunk at once, from the seed, the ids
-    and no data: neighbours' shares still change nothing, but another chunk size is another draw; and a GPU may round
+    and no data: neighbors' shares still change nothing, but another chunk size is another draw; and a GPU may round
     differently from run to run.
     """
 
@@ -141,11 +141,11 @@ class ModuleTeacher:
     def __post_init__(self) -> None:
         _validate.integer("chunk", self.chunk, at_least=1)
         if not isinstance(self.recipe, ModuleRecipe):
-            raise InputError(f"Expected a ModuleRecipe, got {type(self.recipe).__name__}.")
+            raise InputError(f"recipe must be a ModuleRecipe, got {type(self.recipe).__name__}.")
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(self.device)):
-            raise InputError(f"Expected device to be auto, cpu, cuda or cuda:N, got device={self.device!r}.")
+            raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         if self.stacked not in (None, True, False):
-            raise InputError(f"Expected stacked to be True, False or None, got stacked={self.stacked!r}.")
+            raise InputError(f"stacked must be True, False or None, got {self.stacked!r}.")
         _parameters(self.module)
 
     def settings(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class ModuleTeacher:
         X = np.asarray(X)
         if X.shape[1:] != tuple(axes) or (X.dtype == np.uint8) != bytes_:
             kind = "uint8" if bytes_ else "numbers that are not uint8"
-            raise InputError(f"Expected {kind} of shape {tuple(axes)} a row, got {X.dtype} of {X.shape[1:]}.")
+            raise InputError(f"Each row must be {kind} of shape {tuple(axes)}, got {X.dtype} of {X.shape[1:]}.")
         n_teachers = len(models[_FIXED])
         votes = np.empty((n_teachers, len(X)), dtype=np.int64)
         runs = [slice(0, n_teachers)] if together else [slice(k, k + 1) for k in range(n_teachers)]
@@ -248,16 +248,16 @@ class ModuleTeacher:
         torch = require_torch()
         module = self.module(n_classes, row_shape)
         if not isinstance(module, torch.nn.Module):
-            raise InputError(f"Expected {_name(self.module)} to return a torch.nn.Module, got {type(module).__name__}.")
+            raise InputError(f"{_name(self.module)} must return a torch.nn.Module, got {type(module).__name__}.")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-            raise InputError(f"Expected {_name(self.module)} to size its layers by row_shape, got a lazy one.")
+            raise InputError(f"{_name(self.module)} has a lazy layer. Give every layer its size, from row_shape.")
         if not any(parameter.requires_grad for parameter in module.parameters()):
-            raise InputError(f"Expected {_name(self.module)} to return a module that can learn, got one that cannot.")
+            raise InputError(f"{_name(self.module)} must return a module with weights that can be trained.")
         for part in module.modules():
             if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and not part.track_running_stats:
                 raise InputError(
-                    "Expected BatchNorm with track_running_stats, got one that needs other rows to predict; "
-                    "use that, or GroupNorm."
+                    "BatchNorm without track_running_stats needs other rows to predict one. Turn "
+                    "track_running_stats on, or use GroupNorm."
                 )
         return copy.deepcopy(module).float()
 
@@ -324,7 +324,7 @@ def _scores(module: Any, state: dict[str, Any], x: Any, together: bool, n_classe
         scores = torch.func.functional_call(module, tensors, (rows,))
         found = tuple(getattr(scores, "shape", ())) or type(scores).__name__
         if found != (len(rows), n_classes):
-            raise InputError(f"Expected the module to give scores of shape {(len(rows), n_classes)}, got {found}.")
+            raise InputError(f"The module must give scores of shape {(len(rows), n_classes)}, got {found}.")
         return scores
 
     if together:
@@ -388,7 +388,7 @@ def _seen(x: Any) -> Any:
 def _numbers(X: NDArray[Any]) -> NDArray[Any]:
     X = np.asarray(X)
     if X.dtype.kind not in "buif":
-        raise InputError(f"Expected rows of real numbers, got dtype {X.dtype}.")
+        raise InputError(f"Rows must be real numbers, got dtype {X.dtype}.")
     return X if X.dtype == np.uint8 else X.astype(np.float32)
 
 
@@ -396,9 +396,9 @@ def _kind(shares: Sequence[Share], recipe: ModuleRecipe) -> tuple[tuple[int, ...
     """Shape of a row, and whether rows are uint8: the same in every share."""
     shape, dtype = np.asarray(shares[0][0]).shape[1:], np.asarray(shares[0][0]).dtype
     if not shape or any(X.shape[1:] != shape or X.dtype != dtype for X, _ in shares):
-        raise InputError("Expected shares with rows of one shape and dtype, got several.")
+        raise InputError("All shares must have rows of one shape and dtype.")
     if (recipe.shift or recipe.flip) and len(shape) not in (2, 3):
-        raise InputError(f"Expected images (height, width[, channels]) to shift or flip, got rows of shape {shape}.")
+        raise InputError(f"shift and flip need images (height, width[, channels]), got rows of shape {shape}.")
     return shape, dtype == np.uint8
 
 
@@ -458,7 +458,7 @@ def _parameters(factory: Factory) -> dict[str, Any]:
         named = False
     if not named:
         raise InputError(
-            f"Expected module as a function of (n_classes, row_shape) at the top level of a module, got {given}."
+            f"module must be a function of (n_classes, row_shape) at the top level of a module, got {given}."
         )
     values = {p.name: p.default for p in list(parameters)[2:] if p.default is not inspect.Parameter.empty}
     values |= factory.keywords if isinstance(factory, functools.partial) else {}
@@ -472,4 +472,6 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, item) for item in value]
     if "<" not in getattr(value, "__qualname__", "<"):
         return f"{value.__module__}.{value.__qualname__}"
-    raise InputError(f"Expected {name} of the module as a plain value or a named function, got {type(value).__name__}.")
+    raise InputError(
+        f"The module's argument {name} must be a plain value or a named function, got {type(value).__name__}."
+    )

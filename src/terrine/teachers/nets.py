@@ -85,7 +85,7 @@ class ConvTeacher:
     def loads(self, data: bytes) -> dict[str, NDArray[np.float32]]:
         models = load_arrays(data, what="weights")
         if set(models) != {*_NAMES, _FIXED}:
-            raise StoreError("Expected the weights of two-convolution nets, got others.")
+            raise StoreError("This file does not hold the weights of two-convolution nets. Delete it and teach again.")
         return models
 
     def _device(self) -> str:

@@ -1,4 +1,4 @@
-"""A whole teacher on public rows, before a private one is read: what is wrong with it is said here, in its own words.
+"""Tries a whole teacher on public rows before a private one is read. What is wrong with it shows here, in full.
 
 After that nothing a share does is an error: one on which a teacher cannot learn votes for class 0, and nobody is told.
 """

@@ -2,7 +2,7 @@
 
 Every array has the teachers on its first axis and convolutions are matrix products over patches, so that one step of a
 whole chunk of teachers is a handful of large kernels. No statistic crosses teachers, and all randomness of teacher k
-(first weights, order of its data, augmentation, dropout) is a function of (seed, k) and the step: its neighbours can
+(first weights, order of its data, augmentation, dropout) is a function of (seed, k) and the step: its neighbors can
 change without changing it.
 """
 
@@ -30,12 +30,12 @@ class ConvRecipe:
     Attributes:
         channels: of the two convolutions (3 x 3, each followed by a 2 x 2 maximum).
         hidden: units of the dense layer.
-        steps, batch: so many steps on so many records each, drawn from the teacher's own share.
+        steps, batch: training steps, and records in each of them, drawn from the teacher's own share.
         learning_rate: at its top; it rises over a tenth of the steps and falls to 0 as a cosine.
         rotate, zoom, shear, shift: largest random distortions: degrees, share, share, pixels.
         dropout: share of hidden units left out.
         smoothing: share of the label spread over all classes.
-        views: predictions are averaged over so many fixed distortions of an input (1: the input itself).
+        views: predictions are averaged over this many fixed distortions of an input (1: the input itself).
     """
 
     channels: tuple[int, int] = (32, 64)
@@ -56,14 +56,14 @@ class ConvRecipe:
         for name in ("hidden", "steps", "batch", "views"):
             _validate.integer(name, getattr(self, name), at_least=1)
         if len(self.channels) != 2 or not all(isinstance(n, int) and n >= 1 for n in self.channels):
-            raise InputError(f"Expected channels as two whole numbers of at least 1, got channels={self.channels}.")
+            raise InputError(f"channels must be two whole numbers of at least 1, got {self.channels}.")
         _validate.positive("learning_rate", self.learning_rate)
         for name in ("weight_decay", "rotate", "zoom", "shear", "shift", "dropout", "smoothing"):
             if _validate.number(name, getattr(self, name)) < 0:
-                raise InputError(f"Expected {name} of at least 0, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}.")
         for name in ("zoom", "dropout", "smoothing"):
             if getattr(self, name) >= 1:
-                raise InputError(f"Expected {name} below 1, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)}.")
 
 
 def fit_stacked(
@@ -172,8 +172,8 @@ def _as_images(images: NDArray[Any]) -> NDArray[np.uint8]:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8:
         raise InputError(
-            "Expected images of shape (height, width[, channels]) and dtype uint8, "
-            f"got rows of shape {images.shape[1:]}, dtype {images.dtype}."
+            "Rows must be images of shape (height, width[, channels]) and dtype uint8, got shape "
+            f"{images.shape[1:]}, dtype {images.dtype}."
         )
     return np.ascontiguousarray(images)
 
@@ -197,7 +197,7 @@ def _first_weights(recipe: ConvRecipe, keys: Any, shape: tuple[int, int, int], n
     torch = require_torch()
     height, width, depth = shape
     if height % 4 or width % 4:
-        raise InputError(f"Expected height and width that 4 divides, got {height} x {width}.")
+        raise InputError(f"Images must have a height and width that 4 divides, got {height} x {width}.")
     first, second = recipe.channels
     flat = (height // 4) * (width // 4) * second
     parameters = []

@@ -32,7 +32,7 @@ class Store:
     folder: Path
 
     def open(self, settings: dict[str, Any], *, identity: str = "") -> None:
-        """Begin, or go on where a run with the same settings stopped.
+        """Begin, or continue where a run with the same settings stopped.
 
         Args:
             settings: what decides what the teachers are: kind, recipe, seed, chunk, numbers, and `DATA`.
@@ -49,7 +49,10 @@ class Store:
         except OSError as error:
             raise self._failed("teachers", error) from error
         if any(self.folder.glob("teachers-*")):
-            raise StoreError(f"Expected {self._manifest.name} beside the teachers in {self.folder}, got no such file.")
+            raise StoreError(
+                f"There are teachers in {self.folder}, and no {self._manifest.name} that says what they "
+                "are. Restore it, or use a new folder."
+            )
         text = json.dumps(manifest, indent=2, sort_keys=True).encode()
         self._write(self._manifest, text)
 
@@ -59,20 +62,24 @@ class Store:
         wanted = json.loads(json.dumps(settings))
         for key in sorted(wanted, key=lambda key: (key == DATA, key)):
             if found.get(key) != wanted[key]:
-                made = f"{key}={wanted[key]!r}, got {found.get(key)!r} in {self._manifest.name}"
+                made = f"with {key}={found.get(key)!r}, not {wanted[key]!r} (see {self._manifest.name})"
                 if key == DATA:
-                    made = f"these rows in these shares, got others ({key} in {self._manifest.name})"
-                raise StoreError(f"Expected a store made with {made}; use another folder, or delete this one.")
+                    made = f"for other rows or shares (see {key} in {self._manifest.name})"
+                raise StoreError(f"The store was made {made}. Use another folder, or delete this one.")
 
     def settings(self) -> dict[str, Any]:
         try:
             found = json.loads(self._manifest.read_text())
         except FileNotFoundError:
-            raise StoreError(f"Expected a store of teachers, got no {self._manifest.name} in {self.folder}.") from None
+            raise StoreError(
+                f"There is no store of teachers in {self.folder}: {self._manifest.name} is missing."
+            ) from None
         except (ValueError, UnicodeDecodeError):
-            raise StoreError(f"Expected a manifest in JSON, got {self._manifest.name} that cannot be read.") from None
+            raise StoreError(
+                f"{self._manifest.name} is not JSON that can be read. Restore it, or teach again into a new folder."
+            ) from None
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise StoreError(f"Expected a manifest of schema {SCHEMA}, got another in {self._manifest.name}.")
+            raise StoreError(f"{self._manifest.name} is not a manifest of schema {SCHEMA}.")
         return found
 
     @property
@@ -100,24 +107,26 @@ class Store:
             data, seal = path.read_bytes(), self._digest(path).read_bytes()
         except FileNotFoundError:
             raise StoreError(
-                f"Expected teachers in {path.name}, got no such file (or none that was finished)."
+                f"The teachers of {path.name} are missing, or were not finished. Teach again: only they are trained."
             ) from None
         if seal != self._seal(path, data).encode():
             raise StoreError(
-                f"Expected {path.name} as this store wrote it, got a file with another sha256: damaged, or foreign; "
-                "delete it and teach again."
+                f"{path.name} is not as this store wrote it (its sha256 differs): damaged, or from "
+                "elsewhere. Delete it and teach again."
             )
         return data
 
     def failed(self, chunk: tuple[int, ...], suffix: str) -> int:
-        """How many teachers of the chunk failed; 0 in a store of before this was kept, when none could."""
+        """How many teachers of the chunk failed; 0 in older stores, which did not keep this number."""
         path = self._failures(self.path(chunk, suffix))
         try:
             return int(path.read_text())
         except FileNotFoundError:
             return 0
         except ValueError:
-            raise StoreError(f"Expected a number of teachers in {path.name}, got a damaged file.") from None
+            raise StoreError(
+                f"{path.name} is damaged: it should hold a number of teachers. Delete it and teach again."
+            ) from None
 
     def _seal(self, path: Path, data: bytes) -> str:
         """As sha256sum prints it, and the manifest's hash: a chunk of another store does not fit in this one."""
@@ -132,8 +141,8 @@ class Store:
 
     def _failed(self, what: str, error: OSError) -> StoreError:
         return StoreError(
-            f"Expected to write {what} to {self.folder}, got: {error.strerror or error}; what was finished is kept, "
-            "and the same call goes on from there."
+            f"Cannot write {what} to {self.folder}: {error.strerror or error}. What was finished is "
+            "kept; the same call continues from there."
         )
 
     @staticmethod

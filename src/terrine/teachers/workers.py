@@ -1,4 +1,4 @@
-"""What workers do for an ensemble: teach a chunk of teachers, let it vote, and count. They never raise for a share."""
+"""What workers do for an ensemble: teach a chunk of teachers, let it vote, and count. No share makes them raise."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _made(shares: list[Share], ids: list[int], work: Work) -> Any:
 
 
 def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
-    """A result, or the type of what was raised; no more of it, for its words and its frames may hold private rows."""
+    """A result, or only the type of what was raised: its message and its frames may hold private rows."""
     try:
         return call(), ""
     except MissingDependencyError:
@@ -162,8 +162,7 @@ def _predictions(models: Any, work: Work) -> NDArray[np.int16]:
     except Exception as error:
         failure = type(error).__name__
     raise TeachersError(
-        f"Expected the teachers to vote, got a failure ({failure}); its message may tell of private rows and is "
-        "withheld."
+        f"The teachers failed to vote ({failure}). Why is withheld, since it may depend on private rows."
     )
 
 

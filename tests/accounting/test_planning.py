@@ -12,7 +12,17 @@ from scipy.special import ndtr
 
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import RdpCurve, guarantee
-from terrine.accounting.planning import Plan, Sample, _Candidates, evaluate, least_noise, plan, rule_of_thumb
+from terrine.accounting.planning import (
+    Plan,
+    Sample,
+    _Candidates,
+    evaluate,
+    expected_answers,
+    least_noise,
+    most_questions,
+    plan,
+    rule_of_thumb,
+)
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, PlanError
 from terrine.mechanisms import ConfidentGNMax, GNMax
@@ -248,3 +258,25 @@ def test_the_least_noise_meets_the_budget_and_hardly_less_would(n_queries: int, 
 def test_a_budget_that_no_noise_meets_is_refused(given: dict[str, float], words: str) -> None:
     with pytest.raises((InputError, PlanError), match=words):
         least_noise(**given)
+
+
+@pytest.mark.parametrize(("classes", "teachers", "epsilon"), [(2, 200, 2.0), (5, 250, 1.0), (150, 25, 8.0)])
+def test_the_most_questions_meet_epsilon_and_one_more_does_not(classes, teachers, epsilon):
+    standin = synthetic_votes(n_queries=400, n_classes=classes, n_teachers=teachers, consensus=0.8)
+    noise, n = most_questions(standin=standin, epsilon=epsilon, delta=1e-6, max_queries=100_000)
+
+    def cost(n_queries: int) -> float:
+        return guarantee(worst_case_cost(noise, n_queries=n_queries), delta=1e-6).epsilon
+
+    assert cost(n) <= epsilon < cost(n + 1)
+    right = expected_answers(noise, standin=standin)[1]
+    assert 0.85 <= right < 0.851
+    few, all_of_them = most_questions(standin=standin, epsilon=epsilon, delta=1e-6, max_queries=max(1, n // 2))
+    assert all_of_them == max(1, n // 2)
+    assert few.sigma < noise.sigma
+
+
+def test_too_few_teachers_for_one_question_are_refused():
+    standin = synthetic_votes(n_queries=400, n_classes=2, n_teachers=10, consensus=0.8)
+    with pytest.raises(PlanError, match="with 10 teachers pays for no answer"):
+        most_questions(standin=standin, epsilon=2.0, delta=1e-6, max_queries=100)

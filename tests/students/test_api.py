@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.students.tasks import BRIEF, NETS, QUARTERS, few, quarters
 
 from terrine.datasets import PublicData
-from terrine.errors import DataError, InputError, TerrineWarning
+from terrine.errors import AdviceWarning, DataError, InputError, TerrineWarning
 from terrine.mechanisms import ConfidentGNMax, answer
 from terrine.noise import SeededNoise
 from terrine.students import (
@@ -22,6 +22,7 @@ from terrine.students import (
     SupervisedStudent,
     VATStudent,
     fit_student,
+    load_student,
 )
 from terrine.votes import Votes
 
@@ -104,7 +105,6 @@ def test_a_class_without_an_answer_is_a_warning_by_name():
     ("answers", "message"),
     [
         (np.full(80, -1), "at least one answered row"),
-        (np.full(80, 1), "answers of at least 2 classes, got 80 of class 'north east' alone"),
         (np.full(81, 1), "at most one answer for each of 80"),
         (np.full((80, 1), 1), "at most one answer for each of 80"),
         (np.full(80, 4), "from -1 to 3, got 4 in row 0"),
@@ -116,6 +116,19 @@ def test_a_class_without_an_answer_is_a_warning_by_name():
 def test_answers_that_nothing_can_be_learned_from(answers, message):
     with pytest.raises(InputError, match=message):
         fit_student(LINEAR, X, answers, classes=QUARTERS, seed=0)
+
+
+@pytest.mark.parametrize("student", [LINEAR, NETS["match"]])
+def test_answers_of_one_class_make_a_constant_student_for_they_are_paid_for(student, tmp_path):
+    with (
+        pytest.warns(AdviceWarning, match="All 80 answers name 'north east'"),
+        pytest.warns(MissingClassWarning, match="No answer names 3 of the 4 classes"),
+    ):
+        made = fit_student(student, X, np.full(80, 1), classes=QUARTERS, seed=0)
+    made.save(tmp_path / "s", card={})
+    again = load_student(tmp_path / "s")
+    np.testing.assert_array_equal(again.predict(X), np.full(80, 1))
+    np.testing.assert_array_equal(again.predict_proba(X)[0], [0, 1, 0, 0])
 
 
 @pytest.mark.parametrize(

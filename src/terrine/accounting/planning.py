@@ -192,6 +192,47 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
     return GNMax(sigma=sigma if fits(sigma) else high)  # rounded up it is the cheaper one
 
 
+def most_questions(
+    *, standin: Votes, epsilon: float, delta: float, max_queries: int, min_accuracy: float = 0.85
+) -> tuple[GNMax, int]:
+    """The most questions that GNMax can answer within (epsilon, delta), by worst case, and the noise for that.
+
+    More questions take more noise: their number is the largest for which at least ``min_accuracy`` of the answers name
+    the plurality on public stand-in votes. Students bear wrong labels better than few: on the paper's votes on Adult a
+    student is equally good from 0.80 to 0.90, and worse beyond on both sides (epsilon 2).
+    """
+    epsilon = _validate.positive("epsilon", epsilon)
+    delta = _validate.between("delta", delta, 0.0, 1.0)
+    max_queries = _validate.integer("max_queries", max_queries, at_least=1)
+    min_accuracy = _validate.between("min_accuracy", min_accuracy, 0.0, 1.0)
+    sample = Sample(standin, "worst-case")
+    low, high = NOISE_BOUNDS
+    while high > low * (1 + 5e-5):  # four digits
+        middle = math.sqrt(low * high)
+        right = float(sample.pr_plurality(middle).mean()) >= min_accuracy
+        low, high = (middle, high) if right else (low, middle)
+    noise = GNMax(sigma=float(f"{low:.4g}"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)
+
+        def fits(n: int) -> bool:
+            return guarantee(worst_case_cost(noise, n_queries=n), delta=delta).epsilon <= epsilon
+
+        if fits(max_queries):
+            return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
+        some, too_many = 0, max_queries
+        while too_many - some > 1:
+            middle = (some + too_many) // 2
+            some, too_many = (middle, too_many) if fits(middle) else (some, middle)
+    if some:
+        return noise, some
+    raise PlanError(
+        f"epsilon={epsilon:g} at delta={delta:g} with {standin.n_teachers} teachers pays for no answer that names the "
+        f"plurality {min_accuracy:.0%} of the time. Take more teachers, more consensus, a larger epsilon or a lower "
+        "min_accuracy."
+    )
+
+
 def _to_target(
     best: Array, sample: Sample, *, n_queries: int, epsilon: float, delta: float, capped: int | None
 ) -> Plan:

@@ -160,6 +160,7 @@ def _settings(
         "keep = false  # true for a label service: terrine serve",
         "",
         "[privacy]",
+        'mechanism = "gnmax"',
         "epsilon = 2.0  # the guarantee: smaller protects more, and buys fewer answers",
         f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
         "consensus = 0.8  # an assumption: the share of teachers that agree on an ordinary row",

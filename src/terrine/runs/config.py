@@ -105,14 +105,15 @@ class TeachersConfig(_Part):
 class PrivacyConfig(_Part):
     """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs.
 
-    GNMax with an epsilon in place of sigma takes the least noise that meets it.
+    GNMax with an epsilon in place of sigma takes the least noise that meets it; with a consensus in place of queries it
+    asks as many questions as leave most answers right.
     """
 
     delta: float = Field(gt=0, lt=1)
     accept_large_delta: bool = False  # go on where delta is not below one over the number of units
     epsilon: float | None = Field(default=None, gt=0)
     consensus: float | None = Field(default=None, gt=0, lt=1)  # share of teachers that agree: an assumption
-    min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # of answers, for planning; 0.95 unless given
+    min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # of answers: 0.95 unless given, 0.85 of GNMax
     mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
     threshold: float | None = None
     sigma_check: float | None = Field(default=None, gt=0)
@@ -133,14 +134,21 @@ class PrivacyConfig(_Part):
         needed = {
             None: ("epsilon", "consensus"),
             "confident": ("threshold", "sigma_check", "sigma_vote", "queries"),
-            "gnmax": ("sigma" if self.epsilon is None else "epsilon", "queries"),
+            "gnmax": ("sigma", "queries") if self.epsilon is None else ("epsilon",),
             "lnmax": ("scale", "queries"),
         }[self.mechanism]
         about = "a plan" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
         for name in needed:
             if getattr(self, name) is None:
                 raise ValueError(f"Expected {name} with {about}, got none")
-        allowed = {*needed, *{None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())}
+        planned = {None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())
+        if self.mechanism == "gnmax" and self.epsilon is not None:
+            planned = ("queries",) if self.queries is not None else ("min_accuracy",)
+            if self.queries is None and self.consensus is None:
+                raise ValueError(
+                    "GNMax with an epsilon needs `queries`, how many questions to ask; or `consensus`, to plan that"
+                )
+        allowed = {*needed, *planned}
         for name in PrivacyConfig.model_fields:
             always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask"}
             if name not in allowed | always and getattr(self, name) is not None:

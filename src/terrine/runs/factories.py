@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from terrine.accounting.planning import least_noise, plan
+from terrine.accounting.planning import least_noise, most_questions, plan
 from terrine.budgets import CountBudget
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
@@ -40,18 +40,23 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
     privacy, n_teachers = config.privacy, config.teachers.number
     assert privacy.epsilon is not None
     kept = privacy.model_dump(include={"delta", "ask"})
-    if privacy.mechanism == "gnmax":
-        assert privacy.queries is not None
+    if privacy.mechanism == "gnmax" and privacy.queries is not None:
         noise = least_noise(n_queries=privacy.queries, epsilon=privacy.epsilon, delta=privacy.delta)
         return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=privacy.queries)
     assert privacy.consensus is not None
-    found = plan(
-        standin=synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=privacy.consensus),
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        max_queries=min(n_public, privacy.queries or n_public),
+    budget: dict[str, Any] = {
+        "standin": synthetic_votes(
+            n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=privacy.consensus
+        ),
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "max_queries": min(n_public, privacy.queries or n_public),
         **privacy.model_dump(include={"min_accuracy"}, exclude_none=True),
-    )
+    }
+    if privacy.mechanism == "gnmax":
+        noise, n_queries = most_questions(**budget)
+        return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=n_queries)
+    found = plan(**budget)
     numbers = {"queries": found.n_queries, "answers": found.n_answers}
     return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})
 

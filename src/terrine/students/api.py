@@ -22,7 +22,7 @@ from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_f
 from terrine.students.fitted import read_folder
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
-from terrine.students.lessons import lessons, listed
+from terrine.students.lessons import Lessons, lessons, listed
 from terrine.students.nets import Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
@@ -56,6 +56,8 @@ def fit_student(
         raise InputError(f"Expected a student's settings, such as VATStudent(), got {type(student).__name__}.")
     seed = _validate.integer("seed", seed, at_least=0)
     given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
+    if (given.labels == given.labels[0]).all():
+        return _constant(given, seed=seed)
     if not isinstance(student, SupervisedStudent):
         given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
     train: Train
@@ -79,6 +81,20 @@ def fit_student(
                 )
             train = train_gan
     return fit_net(student, given, seed=seed, train=train, progress=progress)
+
+
+def _constant(given: Lessons, *, seed: int) -> FittedEstimator:
+    """All answers name one class: they were paid for, and a student that names it is all that can be learned."""
+    from sklearn.dummy import DummyClassifier
+
+    only = given.classes[int(given.labels[0])]
+    warnings.warn(
+        f"All {len(given.labels):,} answers name {only!r}, so that the student always predicts it. Ask about more "
+        "rows, or choose public rows in which the classes are less rare.",
+        AdviceWarning,
+        stacklevel=3,
+    )
+    return fit_estimator(SupervisedStudent(estimator=DummyClassifier(strategy="prior")), given, seed=seed)
 
 
 def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> list[str]:

@@ -26,7 +26,7 @@ def require(module: str, *, use: str, extra: str | None) -> Any:
         package = _PACKAGES.get(root, root)
         install = f"pip install {package}" if extra is None else f"pip install 'terrine[{extra}]'"
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == root:
-            why = "which is not installed; install it with"
+            why = "which is not installed. Install it with"
         else:
             why = f"which is installed but cannot be imported ({error}); repair it with"
         raise MissingDependencyError(f"{use} needs {package}, {why}: {install}") from None

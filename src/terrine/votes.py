@@ -249,7 +249,7 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
             raise VotesError("The ballots are on different public rows. Every owner must vote on the same ones.")
         if one.relation != first.relation:
             raise VotesError(
-                f"Expected all ballots between the same neighbours, got {first.relation.sentence!r} and "
+                f"The ballots hold between different neighbors, {first.relation.sentence!r} and "
                 f"{one.relation.sentence!r}: no one guarantee covers both."
             )
         if not seen.isdisjoint(one.ids.tolist()):

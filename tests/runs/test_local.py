@@ -387,21 +387,25 @@ def own(tmp_path, **changes):
     return tmp_path / "own.toml"
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"header": "age,weight,height"}, "Public rows must have the private rows' shape"),
-        ({"ill": {7: "maybe"}}, "line 9"),
-        ({"age": {3: "nan"}}, "line 5"),
-        ({"age": {3: ""}}, "line 5"),
-    ],
-)
-def test_bad_data_is_one_line_without_a_value(tmp_path, changes, words):
-    path = own(tmp_path, **changes)
-    with pytest.raises(InputError, match=words) as caught:
+def test_a_column_that_is_in_one_file_only_is_named(tmp_path):
+    path = own(tmp_path, header="age,weight,height")
+    with pytest.raises(InputError, match=r'^private.csv: missing: "height"\. Rename or add columns') as caught:
         Run.create(path, tmp_path / "r").teach()
     assert len(str(caught.value).splitlines()) == 1
-    assert "maybe" not in str(caught.value)
+    assert sorted(file.name for file in (tmp_path / "r").iterdir()) == ["config.toml"]
+
+
+@pytest.mark.parametrize("changes", [{"ill": {7: "maybe"}}, {"age": {3: "nan"}}, {"age": {3: ""}}, {"age": {3: "old"}}])
+def test_an_odd_private_cell_stops_nothing_and_changes_its_own_row_alone(tmp_path, changes):
+    plain = Run.create(own(tmp_path), tmp_path / "a")
+    plain.teach()
+    rows = plain.task.private
+    odd = Run.create(own(tmp_path, **changes), tmp_path / "b")
+    odd.teach()
+    assert len(odd.task.private) == len(rows)
+    assert (odd.task.private.X != rows.X).any(axis=1).sum() <= 1
+    assert (odd.task.private.y != rows.y).sum() <= 1
+    assert odd.partition().relation == plain.partition().relation
 
 
 def test_own_data_go_the_whole_way(tmp_path):

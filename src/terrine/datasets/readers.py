@@ -14,9 +14,9 @@ from terrine._optional import require
 from terrine.datasets.data import UNLABELLED, PrivateData, PublicData, class_names
 from terrine.errors import DataError
 from terrine.schema import Encoder, is_table, labels, read_table, units
+from terrine.schema.tables import IMAGES
 
 _CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
-_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _KINDS = "a .csv, .tsv, .parquet or .npz file, a folder with X.npy and y.npy, or a folder of images or texts"
 
 
@@ -225,7 +225,7 @@ def _sorted_images(folder: Path) -> Iterator[Path]:
 
 
 def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in _IMAGES and not file.name.startswith(".") and file.is_file()
+    return file.suffix.lower() in IMAGES and not file.name.startswith(".") and file.is_file()
 
 
 def _images(found: list[Path], image_shape: tuple[int, ...] | None) -> tuple[NDArray[np.uint8], list[int]]:

@@ -19,7 +19,7 @@ _LARGEST = 2**53  # a double holds it and every whole number below
 class Voters(Protocol):
     """What a Labeller asks: a TeacherEnsemble, or KeptVotes. All but the votes is public.
 
-    More attributes are read where there are any. ``relation``: between which neighbours they hold. ``identity``: a
+    More attributes are read where there are any. ``relation``: between which neighbors they hold. ``identity``: a
     public word that is theirs alone, as `TeacherEnsemble.identity`; answers are known by it. Without one they are known
     by the names of the classes and the number of teachers only. ``row_kind``: what rows are, if they are no arrays.
     """
@@ -108,5 +108,5 @@ def rows_for(voters: Voters, X: PublicData | ArrayLike) -> Rows:
     rows = public_rows(X)
     kind = getattr(voters, "row_kind", None) or RowKind(shape=tuple(voters.row_shape))
     if kind.kind == "array" and rows.shape[1:] != kind.shape:
-        raise InputError(f"Expected rows of shape {voters.row_shape}, got {rows.shape[1:]}.")
+        raise InputError(f"X must have rows of shape {voters.row_shape}, got {rows.shape[1:]}.")
     return matched(rows, kind, name="X", like="the teachers' rows")

@@ -100,7 +100,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
 
 def _without_folders(config: Settings) -> Settings:
     """Settings to show: files by their names, not by where an owner keeps them."""
-    names = {name: getattr(config.data, name, None) for name in ("private", "public", "test")}
+    names = {name: getattr(config.data, name, None) for name in ("private", "public", "test", "schema_file")}
     shown = {name: Path(path.name) for name, path in names.items() if path is not None}
     return config.model_copy(update={"data": config.data.model_copy(update=shown)})
 

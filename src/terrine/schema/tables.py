@@ -24,6 +24,8 @@ from terrine.errors import DataError, InputError
 TEXT = np.dtypes.StringDType()
 TEXT_COLUMN, LABEL_COLUMN, UNIT_COLUMN = "text", "label", "unit"  # of a folder of texts
 
+IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+
 _DELIMITERS = ",;\t|"
 _OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _CHUNK = 20_000  # rows that are lists of strings at one time
@@ -138,7 +140,9 @@ def is_table(path: str | Path) -> bool:
     """Whether `read_table` is for this file or folder: by its name alone, and by the first text file of a folder."""
     path = Path(path)
     if path.is_dir():
-        return not (path / "X.npy").is_file() and any(path.rglob("*.txt"))
+        if (path / "X.npy").is_file() or not any(path.rglob("*.txt")):
+            return False
+        return not any(file.suffix.lower() in IMAGES for file in path.rglob("*"))  # with notes beside them
     suffixes = [one.lower() for one in path.suffixes if one.lower() not in _OPENED]
     return bool(suffixes) and suffixes[-1] in (".csv", ".tsv", ".txt", ".parquet")
 

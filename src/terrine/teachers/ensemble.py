@@ -259,14 +259,17 @@ def _classes(classes: Sequence[object]) -> tuple[str, ...]:
 def _rows_of(
     data: PrivateData | Shares, partition: Partition, teacher: Teacher, n_classes: int
 ) -> tuple[RowKind, Rows | Shares]:
-    """The rows by teacher, after a look at all labels: what is wrong with them is said before anyone is taught."""
+    """The rows by teacher. All labels are checked first, so that errors come before any teaching."""
     if isinstance(data, Shares):
         if data.n_teachers != partition.n_teachers:
             raise InputError(f"The partition has {partition.n_teachers} teachers, and the shares {data.n_teachers}.")
         for k, size in enumerate(np.diff(partition.offsets)):
             labels = data.share(k)[1]
             if len(labels) != size:
-                raise InputError("Expected the shares of this partition, got those of another.")
+                raise InputError(
+                    "The shares were written with a different partition. Give the partition that they were "
+                    "written with."
+                )
             class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes, unlabelled_ok=True)
         return kind_of(data.share(0)[0]), data
     if not isinstance(data, PrivateData):
@@ -274,7 +277,7 @@ def _rows_of(
     if len(partition) != len(data.y):
         raise InputError("The partition has a different number of rows than the data. Partition this data again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
-        raise InputError(f"Expected labels below {n_classes}, the number of classes given, got a larger one.")
+        raise InputError(f"A label is not below {n_classes}, the number of classes. Give every class.")
     return kind_of(data.X), Rows(_taken(data.X, teacher), data.y, partition.order, partition.offsets)
 
 
@@ -372,5 +375,7 @@ def queries_digest(rows: AnyRows) -> str:
 def _queries(X: Any, kind: RowKind, teacher: Teacher) -> AnyRows:
     rows = X.X if isinstance(X, PublicData) else as_rows("X", X, nan_ok=takes_nan(teacher))
     if kind.kind == "array" and rows.shape[1:] != kind.shape:
-        raise InputError(f"Expected rows of shape {kind.shape}, as the teachers', got {rows.shape[1:]}.")
+        raise InputError(
+            f"X must have rows of shape {kind.shape}, as the teachers were taught on, got {rows.shape[1:]}."
+        )
     return _taken(matched(rows, kind, name="the public rows", like="the private rows"), teacher)

@@ -303,8 +303,8 @@ def show() -> None:
         "by the same rules for all. One of these rules was changed after a look at one of the sets: the first draft "
         "planned Confident-GNMax, and on `weather` all of its 149 answers named the commoner class; now it plans "
         "GNMax, whose share of right answers was chosen on the paper's votes on Adult. New rows were not looked at "
-        f"before `predict`. The model without privacy is the student's learner on at most {COMPARED:,} private rows and "
-        "labels. Balanced: the mean over classes of the share of each that is found.",
+        f"before `predict`. The model without privacy is the student's learner on at most {COMPARED:,} private rows "
+        "and labels. Balanced: the mean over classes of the share of each that is found.",
         "",
         "| set | teachers | answers | ε | new rows | student | balanced | commonest class | without privacy | "
         "balanced | `run` took |",

@@ -170,7 +170,7 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
         ({"mechanism": None}, "either mechanism, or epsilon"),
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),
         ({"n_queries": 301}, "at most 300"),
-        ({"method": "dealt"}, "Expected method"),
+        ({"method": "dealt"}, "method must be one of"),
         ({"n_teachers": 601}, "more teachers than units"),
         ({"delta": 0.5}, "δ = 0.5 is too large for 600 units"),
         ({"n_queries": 2}, "at most 2 answers for 3 classes"),

@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "mechanisms": GROUND | {"votes", "noise"},
     "accounting": ANSWERS,
     "release": ANSWERS | {"accounting"},
-    "datasets": GROUND | {"votes"},
+    "datasets": GROUND | {"votes", "schema"},
     "schema": GROUND,
     "partitioning": GROUND | {"datasets"},
     "executors": GROUND,

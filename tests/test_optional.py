@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(terrine.__file__).parent
 GUARDS_THAT_STAY = {
     "_optional.py",
+    "runs/ready.py",  # says that nothing was taught or spent
     "runs/factories.py",  # asks whether there is a GPU, or such an estimator
     "service/wire.py",  # modules that an operating system may lack
 }
@@ -32,14 +33,14 @@ def test_a_module_that_is_there_comes_back():
         (
             "torch",
             "torch",
-            "A test needs PyTorch, which is not installed; install it with: pip install 'terrine[torch]'",
+            "A test needs PyTorch, which is not installed. Install it with: pip install 'terrine[torch]'",
         ),
         (
             "PIL.Image",
             "data",
-            "A test needs Pillow, which is not installed; install it with: pip install 'terrine[data]'",
+            "A test needs Pillow, which is not installed. Install it with: pip install 'terrine[data]'",
         ),
-        ("opendp.prelude", None, "A test needs opendp, which is not installed; install it with: pip install opendp"),
+        ("opendp.prelude", None, "A test needs opendp, which is not installed. Install it with: pip install opendp"),
     ],
 )
 def test_a_module_that_is_missing_is_named_with_its_extra(monkeypatch, module, extra, message):

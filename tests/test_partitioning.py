@@ -165,7 +165,7 @@ def test_each_says_its_relation():
     assert partition(data(ids), n_teachers=2, method="balanced", key=KEY).relation == Relation.UNIT_REPLACED
     assert "number of rows is public" in Relation.ROW_REPLACED.sentence
     assert "number of units is public" in Relation.UNIT_REPLACED.sentence
-    with pytest.raises(InputError, match="relation that balanced shares have"):
+    with pytest.raises(InputError, match="relation must be one that balanced shares have"):
         Partition([0, 1], n_teachers=2, method="balanced", relation=Relation.UNIT_ANY)
 
 
@@ -248,7 +248,7 @@ def test_bad_arguments_are_refused():
         with pytest.raises(InputError, match=next(iter(settings))):
             partition(data(np.arange(9)), **({"n_teachers": 2, "key": KEY} | settings))
     for assignment in ([0, 2], [-1, 0], [[0, 1]], [0.0, 1.0]):
-        with pytest.raises(InputError, match="Expected"):
+        with pytest.raises(InputError, match=r"must|there are"):
             Partition(assignment, n_teachers=2, method="hashed", relation=Relation.UNIT_ANY)
 
 
@@ -308,7 +308,7 @@ def test_a_unit_in_two_shares_is_found():
     """Two owners join their data; one person is with both."""
     first, second = np.array([1, 1, 2]), np.array([3, 2, 3])
     joined = Partition([0, 0, 1, 2, 3, 2], n_teachers=4, method="hashed", relation=Relation.UNIT_ANY)
-    with pytest.raises(InputError, match="got a unit in two shares; partition again") as caught:
+    with pytest.raises(InputError, match="A unit has rows in two shares") as caught:
         joined.check(np.concatenate([first, second]))
     assert "2" not in str(caught.value)
     joined.check(np.array([1, 1, 2, 3, 4, 3]))

@@ -129,7 +129,7 @@ def test_a_running_cost_is_the_cost_of_the_first_queries(name: str, accountant: 
 
 @pytest.mark.parametrize("stops", [[], [0, 5], [40, 10], [61]])
 def test_stops_ascend_within_the_votes(stops: list[int]) -> None:
-    with pytest.raises(InputError, match="Expected ascending stops from 1 to 60"):
+    with pytest.raises(InputError, match="stops must be ascending whole numbers from 1 to 60"):
         running_cost(MECHANISMS["gnmax"], VOTES, CostSettings(orders=FEW), stops=stops)
 
 

@@ -156,7 +156,7 @@ def test_without_matplotlib_it_says_what_to_install(folder, terrine, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, _, err = terrine("analyze", "v.npy", *GIVEN, "--plot", "plot.png")
     assert code == 2
-    assert "install it with: pip install 'terrine[report]'" in err
+    assert "Install it with: pip install 'terrine[report]'" in err
 
 
 def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatch):

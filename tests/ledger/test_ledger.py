@@ -129,7 +129,7 @@ def test_a_filter_takes_several_mechanisms_and_guarantees_the_whole_budget(where
         assert 0 < left["share"] < 1
         assert "not a guarantee" in ledger.spent().basis
         assert ledger.summary().guarantee.epsilon == 1  # whatever was spent
-        with pytest.raises(BudgetError, match=r"got 1000 queries at a Rényi cost of 8\.34") as caught:
+        with pytest.raises(BudgetError, match=r"needs 1000 queries at a Rényi cost of 8\.34") as caught:
             ledger.reserve(CONFIDENT, n_queries=1000, request_id="c")
         assert "left: a Rényi cost of 0.5" in str(caught.value)
 

@@ -66,7 +66,7 @@ def test_a_server_that_dies_between_reserve_and_keep_leaves_a_charge_and_no_answ
     again = labeller(where)
     got = again.label(X[:3], request_id="a")
     assert len(got) == 3
-    assert again.ledger.request("a")["queries"] == 6
+    assert again.ledger.request("a").queries == 6
     assert again.ledger.verify(head=asked.ledger.head()) == []
 
 

@@ -332,11 +332,11 @@ def test_bad_parameters_are_one_clear_line(arguments: dict, message: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sigma": 0.0}, "Expected sigma_release > 0"),
-        ({"sigma": -1.0}, "Expected sigma_release > 0"),
-        ({"order": -5.0}, "Expected every order > 1"),
-        ({"order": "many"}, "Expected order to be a number"),
-        ({"order": 0.0}, "Expected every order > 1"),
+        ({"sigma": 0.0}, "sigma_release must be above 0"),
+        ({"sigma": -1.0}, "sigma_release must be above 0"),
+        ({"order": -5.0}, "Every order must be finite and above 1"),
+        ({"order": "many"}, "order must be a number"),
+        ({"order": 0.0}, "Every order must be finite and above 1"),
     ],
 )
 @pytest.mark.parametrize("method", ["majorant", "gnss"])

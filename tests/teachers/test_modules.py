@@ -405,7 +405,7 @@ def test_bytes_come_back_and_others_are_refused(way):
         models | {"layout": models["layout"] + [[0], [1], [0]]},
         models | {"layout": models["layout"] - [[9, 0, 0, 0]]},
     ):
-        with pytest.raises(StoreError, match=r"does not hold weights of tests\.teachers\.tasks\.mixed"):
+        with pytest.raises(StoreError, match=r"does not hold the weights of tests\.teachers\.tasks\.mixed"):
             teacher.loads(safetensors.numpy.save(other))
 
 

@@ -15,6 +15,7 @@ from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled,
 from terrine.errors import DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table
+from terrine.schema.cells import choices, number_of
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -34,6 +35,8 @@ def task_of(data: DataConfig, *, run: Path | None = None) -> Task:
     assert data.public is not None
     options: dict[str, Any] = {"unit": data.unit, "image_shape": data.image_shape}
     if is_table(data.public):
+        if run is not None and (run / "partition.npz").is_file() and not (run / ENCODER / WEIGHTS_FILE).is_file():
+            return _as_before(data)
         public = read_table(data.public)
         schema = schema_of(data, public)
         schema.match(  # before anything is read
@@ -167,11 +170,6 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) ->
                 f"The schema has changed since the teachers of {run} were taught. Put it back, or begin a new run with "
                 "--out."
             )
-    elif (run / "partition.npz").is_file():
-        raise InputError(
-            f"{run} was begun by an earlier version of terrine, which read tables in another way. Begin a new run with "
-            "--out."
-        )
     encoder = Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in encoder.files().items():  # the weights last: without them the schema counts for nothing
@@ -195,3 +193,46 @@ def _own_task(
         return Task(private=private, public=public, classes=classes, encoder=encoder)
     X, y = read_labelled(data.test, classes=classes, image_shape=data.image_shape, encoder=encoder)
     return Task(private=private, public=public, classes=classes, test_X=X, test_y=y, encoder=encoder)
+
+
+def _as_before(data: DataConfig) -> Task:
+    """A table as version 0.1.0 read it, for run directories that it began: numbers as they are, columns by position."""
+    assert data.private is not None
+    assert data.public is not None
+    classes, unit = tuple(data.classes or ()), None
+    private = read_table(data.private)
+    if data.unit is not None:
+        cells = private.column(data.unit)
+        unit = cells if cells.dtype.kind == "i" else [cell.strip() for cell in cells.tolist()]
+    rows = PrivateData(_numbers(data, private, data.private), _names(data, private, data.private, classes), unit=unit)
+    public = PublicData(_numbers(data, read_table(data.public), data.public))
+    if data.test is None:
+        return Task(private=rows, public=public, classes=classes)
+    test = read_table(data.test)
+    X, y = _numbers(data, test, data.test), _names(data, test, data.test, classes)
+    return Task(private=rows, public=public, classes=classes, test_X=X, test_y=y)
+
+
+def _numbers(data: DataConfig, table: Table, path: Path) -> NDArray[np.float64]:
+    blocks = []
+    for name in data.columns or [one for one in table.names if one not in (data.label, data.unit)]:
+        column = table.column(name)
+        listed = (data.categories or {}).get(name)
+        if listed is not None:
+            found = choices(column, listed, ())
+            fine, block = found.known, np.eye(len(listed))[found.values.astype(np.int64)]
+        else:
+            read = [number_of(cell.strip()) for cell in column.tolist()] if column.dtype.kind not in "if" else column
+            block = np.array([np.nan if one is None else one for one in read], dtype=np.float64)[:, None]
+            fine = np.isfinite(block[:, 0])
+        if not fine.all():
+            raise DataError(f"{path.name}, column {name!r}: a cell cannot be used. Put the file back as it was.")
+        blocks.append(block)
+    return np.column_stack(blocks)
+
+
+def _names(data: DataConfig, table: Table, path: Path, classes: tuple[str, ...]) -> NDArray[np.int64]:
+    found = choices(table.column(data.label or ""), classes, ())
+    if not found.known.all():
+        raise DataError(f"{path.name}: a label is not among data.classes. Put the file back as it was.")
+    return found.values.astype(np.int64)

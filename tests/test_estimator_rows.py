@@ -224,7 +224,7 @@ def test_dates_as_a_column_of_labels():
 def test_groups_are_units():
     learner, groups = make_pipeline(TfidfVectorizer(), LogisticRegression()), np.arange(400) // 2
     found = classifier(learner, method="hashed").fit(PRIVATE["note"], Y, X_public=PUBLIC["note"], groups=groups)
-    assert "unit is added, removed or changed" in found.guarantee_.relation
+    assert "unit is added, removed or changed" in found.guarantee_.relation.sentence
     with pytest.raises(InputError, match="unit or groups"):
         classifier(learner).fit(PRIVATE["note"], Y, X_public=PUBLIC["note"], groups=groups, unit=groups)
 

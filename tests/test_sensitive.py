@@ -19,6 +19,7 @@ import sqlite3
 import statistics
 import string
 import sys
+import threading
 import traceback
 import warnings
 from typing import Any
@@ -269,3 +270,41 @@ def test_a_warning_inside_map_does_not_carry_the_value(secret):
         warnings.simplefilter("always")
         secret.map(lambda value: warnings.warn(f"large: {value}", stacklevel=1))
     assert not [w for w in caught if DIGITS in str(w.message)]
+
+
+def test_what_work_on_private_rows_prints_is_not_shown_and_other_threads_go_on(capsys):
+    inside, printed = threading.Event(), threading.Event()
+
+    def other() -> None:
+        inside.wait(10)
+        print("from another thread")
+        printed.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    stdout, stderr = sys.stdout, sys.stderr
+    with unheard():
+        with unheard():
+            print("the loss on a share")
+        print("the loss on a share", file=sys.stderr)
+        inside.set()
+        assert printed.wait(10)
+    thread.join()
+    assert (sys.stdout, sys.stderr) == (stdout, stderr)
+    print("after")
+    assert capsys.readouterr() == ("from another thread\nafter\n", "")
+
+
+def test_a_verbose_teacher_says_nothing(capfd):
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    from terrine import PrivateData, SklearnTeacher, new_key, partition, poll_teachers
+    from terrine.executors import Processes, Serial
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    data = PrivateData(X, np.arange(60) % 2)
+    teacher = SklearnTeacher(estimator=GradientBoostingClassifier(n_estimators=2, verbose=1))
+    shares = partition(data, n_teachers=2, method="balanced", key=new_key())
+    for executor in (Serial(), Processes(n_workers=1)):
+        poll_teachers(data, shares, teacher, X[:3], classes=["a", "b"], seed=0, executor=executor)
+    assert capfd.readouterr() == ("", "")

@@ -358,6 +358,7 @@ def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_follow_parent, daemon=True).start()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a model prints past Python tells of its share
     with suppress(EOFError, OSError):  # the parent hung up
         common = _receive(connection)
         if "torch" in sys.modules:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +19,55 @@ U = TypeVar("U")
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """For work on private rows: what it warns of depends on them, and is neither shown nor turned into an error.
+    """For work on private rows: what it warns of, prints or logs depends on them, and is not shown.
 
-    Whatever filters the program has set, `-W error` and `numpy.seterr` included.
+    Nor is a warning turned into an error, whatever filters the program has set, `-W error` and `numpy.seterr`
+    included. What this thread prints is dropped (a verbose model tells its loss on a share); other threads go on
+    printing. Libraries that write to the terminal past Python are not covered.
     """
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with _mute(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         warnings.showwarning = lambda *_, **__: None  # code inside may set filters of its own
         yield
+
+
+class _Muted:
+    """A stream that drops what muted threads write, and passes on the rest."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return len(text) if getattr(_threads, "muted", 0) else int(self._stream.write(text) or 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_threads = threading.local()
+_lock = threading.Lock()
+_inside = 0  # blocks of `_mute` that run, in all threads
+_real: tuple[Any, Any] = (None, None)
+
+
+@contextmanager
+def _mute() -> Iterator[None]:
+    global _inside, _real
+    with _lock:
+        if _inside == 0:
+            _real = (sys.stdout, sys.stderr)
+            sys.stdout, sys.stderr = (None if one is None else _Muted(one) for one in _real)
+        _inside += 1
+    _threads.muted = getattr(_threads, "muted", 0) + 1
+    try:
+        yield
+    finally:
+        _threads.muted -= 1
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                sys.stdout, sys.stderr = _real
+                _real = (None, None)
 
 
 def _refused(what: str) -> Callable[..., NoReturn]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import stat
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from terrine.cli import common
@@ -215,9 +215,8 @@ def test_the_demonstration(terrine, tmp_path, monkeypatch):
 CSV = """
 seed = 3
 [data]
-private = "private.csv"
-public = "public.csv"
-label = "kind"
+private = "private.npz"
+public = "public.npy"
 classes = ["a", "b"]
 [teachers]
 number = 10
@@ -241,15 +240,15 @@ estimator = "sklearn.linear_model.LogisticRegression"
 @pytest.mark.parametrize("keep", ["true", "false"])
 def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, tmp_path, keep):
     """The same words, exit code and files with a cell of 1e39 and without; --reveal tells how many teachers failed."""
-    rng = random.Random(0)
-    lines = [f"{rng.gauss(k % 2, 0.3)},{rng.gauss(0, 1)},{'ab'[k % 2]}" for k in range(200)]
-    (tmp_path / "public.csv").write_text("x,y\n" + "\n".join(line.rpartition(",")[0] for line in lines[:60]))
-    (tmp_path / "own.toml").write_text(
-        CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep, options="{n_estimators = 5}")
-    )
+    rng = np.random.default_rng(0)
+    y = np.arange(201) % 2
+    X = np.column_stack([rng.normal(y, 0.3), rng.normal(size=201)])
+    np.save(tmp_path / "public.npy", X[:60])
+    (tmp_path / "own.toml").write_text(CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep))
     said, files = [], []
-    for place, cell in enumerate(("0.5", "1e39")):
-        (tmp_path / "private.csv").write_text("x,y,kind\n" + "\n".join([f"{cell},0.1,a", *lines]))
+    for place, cell in enumerate((0.5, 1e39)):
+        X[0, 0] = cell
+        np.savez(tmp_path / "private.npz", X=X, y=y)
         out = tmp_path / f"out{place}"
         code, printed, error = terrine("run", "own.toml", "--out", out)
         assert code == 0
@@ -273,8 +272,8 @@ def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, t
 
 
 def test_a_teacher_that_cannot_work_is_refused_before_a_private_row_is_dealt(terrine, tmp_path):
-    (tmp_path / "private.csv").write_text("x,kind\n" + "\n".join(f"{k},{'ab'[k % 2]}" for k in range(40)))
-    (tmp_path / "public.csv").write_text("x\n" + "\n".join(str(-k) for k in range(30)))
+    np.savez(tmp_path / "private.npz", X=np.arange(40.0)[:, None], y=np.arange(40) % 2)
+    np.save(tmp_path / "public.npy", -np.arange(30.0)[:, None])
     (tmp_path / "own.toml").write_text(CSV.format(estimator="naive_bayes.MultinomialNB", keep="true", options="{}"))
     code, _, error = terrine("run", "own.toml", "--out", tmp_path / "out")
     assert code == 2

@@ -105,7 +105,7 @@ def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
         ("threshold = 35", "", 'Expected threshold with mechanism = "confident", got none in [privacy].'),
         ("answers = 80", "epsilon = 1.0", 'Expected no epsilon with mechanism = "confident" in [privacy].'),
         ("queries = 200", "queries = 200\nmin_accuracy = 0.9", 'Expected no min_accuracy with mechanism = "confident"'),
-        ('public = "public.csv"', "", "Expected private, public and classes together"),
+        ('public = "public.csv"', "", "private and public together"),
         ('private = "rows.csv"', 'name = "mnist"', "Expected either name (a built-in data set) or private"),
         ('estimator = "sklearn.svm.SVC"', "", 'Expected estimator with kind = "sklearn"'),
         ('private = "rows.csv"', 'private = "a\\u0000b"', "Expected a file name in data.private, got a null"),

@@ -155,7 +155,7 @@ def check_it_is_said_in_one_line_what_happened_and_what_to_do(rounds, store, rea
 
 
 def check_every_kind_of_file_was_once_too_much(rounds, way):
-    failed = {told["error"].split()[3] for told in rounds}
+    failed = {told["error"].split()[2] for told in rounds}
     chunks = [f"teachers-{ends}.skops" for ends in ("000000-000002", "000003-000005", "000006-000006")]
     if way == "mounted":
         beside = [f"{chunk}{end}" for chunk in chunks for end in (".failed", ".sha256")]

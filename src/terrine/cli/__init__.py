@@ -63,6 +63,14 @@ def main() -> None:
             code = _complain("Expected sizes that fit into memory, got larger ones.")
         except (KeyboardInterrupt, typer.Abort):
             code = _INTERRUPTED
+        except Exception as error:  # its message may quote private values
+            if os.environ.get("TERRINE_DEBUG"):
+                raise
+            code = _complain(
+                f"This is a fault in terrine ({type(error).__name__}), not in what you typed. To see where, set "
+                "TERRINE_DEBUG=1 and run it again; what that prints may quote private values.",
+                1,
+            )
     if code == _INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
         _complain("Interrupted.")
     for warning in caught:

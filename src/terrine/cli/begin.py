@@ -112,6 +112,10 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
         for name, option in ((label, "--label"), (unit, "--unit")):
             if name is not None and name not in header:
                 raise InputError(f"{private.name} has no column {name!r} ({option}).")
+        if not any(name in header for name in rows.names if name not in (label, unit)):
+            raise InputError(
+                f"{private.name} has none of the columns of {public.name}. Does it start with a line of column names?"
+            )
         extra = [name for name in header if name not in (*rows.names, label, unit)]
     else:
         extra = []

@@ -15,6 +15,7 @@ from terrine.datasets.data import UNLABELLED, PrivateData, PublicData, class_nam
 from terrine.errors import DataError
 from terrine.schema import Encoder, is_table, labels, read_table, units
 from terrine.schema.tables import IMAGES
+from terrine.sensitive import unheard
 
 _CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
 _KINDS = "a .csv, .tsv, .parquet or .npz file, a folder with X.npy and y.npy, or a folder of images or texts"
@@ -57,7 +58,12 @@ def read_private(
         if "X" not in arrays or "y" not in arrays:
             raise DataError("There must be arrays named X and y.")
         X, y = _usable(arrays["X"], _labels(arrays["y"], names))
-        return PrivateData(X, y, unit=arrays.get("unit"), unlabelled_ok=True)
+        ids = arrays.get("unit")
+        if ids is not None and ids.dtype.kind == "U" and ids.shape == y.shape:
+            there = np.flatnonzero(np.char.strip(ids) != "")  # a row that is nobody's is left out
+            if len(there) < len(ids):
+                X, y, ids = X[there], y[there], ids[there]
+        return PrivateData(X, y, unit=ids, unlabelled_ok=True)
     except DataError as error:
         raise DataError(_at(path, error)) from None
 
@@ -71,6 +77,8 @@ def read_labelled(
 ) -> tuple[Any, NDArray[np.int64]]:
     """Rows and labels of a public file, as `read_private` reads one; here a label that is unknown is refused."""
     path = Path(path)
+    if encoder is not None and is_table(path):  # whose rows they are is of no interest here
+        encoder = encoder.without_unit()
     data = read_private(path, classes=classes, image_shape=image_shape, encoder=encoder)
     if (data.y < 0).any():
         row = int(np.argmax(data.y < 0))
@@ -126,7 +134,7 @@ def _private_table(path: Path, unit: str | None, encoder: Encoder) -> PrivateDat
     )
     ids = None if schema.unit is None else units(table, schema)
     if ids is not None:
-        there = np.flatnonzero(ids != "")  # nobody's rows are left out
+        there = np.flatnonzero(ids != "")  # a row that is nobody's is left out
         table, ids = table.take(there), ids[there]
     return PrivateData(encoder.transform(table), labels(table, schema), unit=ids, unlabelled_ok=True)
 
@@ -202,7 +210,7 @@ def _image_folder(
         raise DataError(f"Expected one sub-folder per class and no others, got {len(extra)} that are not in classes.")
     found = [(k, file) for k, name in enumerate(classes) if name in inside for file in _sorted_images(folder / name)]
     ids = None if unit is None else _units(unit, [file for _, file in found])
-    if ids is not None:  # nobody's images are left out
+    if ids is not None:  # an image that is nobody's is left out
         found, ids = [one for one, who in zip(found, ids, strict=True) if who], [who for who in ids if who]
     X, broken = _images([file for _, file in found], image_shape)
     y = np.array([k for k, _ in found], dtype=np.int64)
@@ -215,7 +223,7 @@ def _units(pattern: str, found: list[Path]) -> list[str]:
     try:
         search: Callable[[str], re.Match[str] | None] = re.compile(pattern).search
         matches = [search(file.name) for file in found]
-        return [(match.group(1) or "") if match is not None else "" for match in matches]
+        return [(match.group(1) or "").strip() if match is not None else "" for match in matches]
     except (re.error, IndexError):
         raise DataError("`unit` must be a regular expression with one group in brackets.") from None
 
@@ -244,7 +252,7 @@ def _images(found: list[Path], image_shape: tuple[int, ...] | None) -> tuple[NDA
     broken = []
     for row, file in enumerate(found):
         try:
-            with Image.open(file) as image:
+            with unheard(), Image.open(file) as image:
                 X[row] = np.asarray(image.convert(mode).resize((width, height), Image.Resampling.BILINEAR))
         except Exception:  # Pillow raises many types for files that are not what they say
             broken.append(row)

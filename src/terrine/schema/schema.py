@@ -77,8 +77,8 @@ class Schema:
     def match(self, table: Table, *, role: str, need_label: bool = False, need_unit: bool = False) -> Table:
         """The table's columns by name, in the schema's order; label and unit after them, where it has them.
 
-        Names are compared before any cell is read. A name may be quoted in a refusal: headers are public. Where not
-        one name is known, the first line may be a private row, and is not quoted.
+        Names are compared before any cell is read. A name may be quoted in a refusal: headers are public. Where most
+        of the schema's names are not there, the first line may be a private row, and is not quoted.
 
         Args:
             role: what the table is called in a refusal, such as "public.csv".
@@ -93,9 +93,9 @@ class Schema:
         known = {*wanted, *self.ignore}
         absent = [name for name in wanted if name not in table.names]
         extra = [name for name in table.names if name not in known]
-        if absent and len(absent) == len(wanted):
+        if 2 * len(absent) > len(wanted):
             raise DataError(
-                f"{role}: none of the schema's columns is there ({_listed(wanted)}). "
+                f"{role}: most of the schema's columns are not there ({_listed(absent)}). "
                 "Does the file start with a line of column names?"
             )
         if absent or extra:

@@ -28,6 +28,7 @@ IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".
 
 _DELIMITERS = ",;\t|"
 _OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # a longer cell would raise
 _CHUNK = 20_000  # rows that are lists of strings at one time
 _KINDS = "a .csv, .tsv (also .gz, .bz2 or .xz) or .parquet file, or a folder of .txt files"
 
@@ -205,7 +206,6 @@ def _unquoted(line: str) -> str:
 
 
 def _records(file: TextIO, names: list[str], delimiter: str, header_line: int) -> _Rows:
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # a longer cell would raise
     reader = csv.reader((line.replace("\0", "\ufffd") for line in file), delimiter=delimiter)
     width = len(names)
     blank = [""] * width
@@ -299,7 +299,18 @@ def _series(column: Any) -> NDArray[Any]:
             return cells.astype(np.float64)
         if cells.dtype.kind in "iu" and cells.dtype != np.uint64:
             return cells.astype(np.int64)
-    return as_text(column.to_list())
+    try:
+        cells = column.to_list()
+    except Exception:  # one cell that Python has no value for: a date beyond the year 9999, text that is not UTF-8
+        cells = [_cell(column, k) for k in range(len(column))]
+    return as_text(cells)
+
+
+def _cell(column: Any, k: int) -> Any:
+    try:
+        return column[k : k + 1].to_list()[0]
+    except Exception:
+        return None
 
 
 def _mapping(given: Mapping[Any, Any]) -> Table:

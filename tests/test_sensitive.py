@@ -31,7 +31,7 @@ import pytest
 from rich.console import Console
 
 from terrine.errors import SecretError
-from terrine.sensitive import Sensitive
+from terrine.sensitive import Sensitive, unheard
 
 SECRET = 987654321.125
 DIGITS = "98765"

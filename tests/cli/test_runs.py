@@ -244,7 +244,9 @@ def test_one_cell_does_not_stop_a_run_and_only_the_owner_learns_of_it(terrine, t
     y = np.arange(201) % 2
     X = np.column_stack([rng.normal(y, 0.3), rng.normal(size=201)])
     np.save(tmp_path / "public.npy", X[:60])
-    (tmp_path / "own.toml").write_text(CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep))
+    (tmp_path / "own.toml").write_text(
+        CSV.format(estimator="ensemble.RandomForestClassifier", keep=keep, options="{n_estimators = 5}")
+    )
     said, files = [], []
     for place, cell in enumerate((0.5, 1e39)):
         X[0, 0] = cell

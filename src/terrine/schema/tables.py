@@ -300,10 +300,9 @@ def _series(column: Any) -> NDArray[Any]:
         if cells.dtype.kind in "iu" and cells.dtype != np.uint64:
             return cells.astype(np.int64)
     try:
-        cells = column.to_list()
+        return as_text(column.to_list())
     except Exception:  # one cell that Python has no value for: a date beyond the year 9999, text that is not UTF-8
-        cells = [_cell(column, k) for k in range(len(column))]
-    return as_text(cells)
+        return as_text([_cell(column, k) for k in range(len(column))])
 
 
 def _cell(column: Any, k: int) -> Any:

@@ -26,7 +26,7 @@ from terrine.datasets.labels import indices_of, named_classes
 from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, numbers, takes_nan, takes_tables
 from terrine.datasets.rows import with_nan as where_nan
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.datasets.tables import Table, is_table
+from terrine.datasets.tables import Frame, is_frame
 from terrine.errors import AdviceWarning, InputError, PooledFitWarning, SpendingWarning
 from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
@@ -225,7 +225,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_is_fitted(self, "student_")
         kind = self._kind
         rows: Any
-        if kind.columns and is_table(X):
+        if kind.columns and is_frame(X):
             rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
             if self._as_numbers:
                 rows = numbers(rows, who=type(self).__name__)
@@ -262,7 +262,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             public = matched(as_rows("X_public", X_public), kind_of(rows), name="X_public", like="X")
         self._kind: RowKind = kind_of(rows)
         self.n_features_in_ = int((*rows.shape, 1)[1])
-        if isinstance(rows, Table) and isinstance(public, Table):
+        if isinstance(rows, Frame) and isinstance(public, Frame):
             self.feature_names_in_ = np.array(rows.names, dtype=object)
             for part in (rows, public):
                 if not nan_ok and (where := where_nan(part)):
@@ -408,7 +408,7 @@ def _any_rows(name: str, X: Any) -> Rows | None:
     try:
         rows = as_rows(name, X)
     except InputError:
-        if is_table(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
+        if is_frame(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
             raise
         return None
     return None if isinstance(rows, np.ndarray) else rows

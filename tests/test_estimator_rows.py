@@ -140,12 +140,12 @@ def test_learners_that_cannot_take_the_columns_are_refused_before_anything_is_ta
     monkeypatch.setattr("terrine.estimator.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     good = make_pipeline(encoder(), LogisticRegression())
     with pytest.raises(InputError, match='RandomForestClassifier takes numbers only, and column "city" holds categ'):
-        classifier(None).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))
+        classifier(None, schema=False).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))
     with pytest.raises(InputError, match='takes numbers only, and column "city" holds categories'):
         classifier(good, student=RandomForestClassifier()).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))
     number = pd.DataFrame({"age": PRIVATE["age"], "one": 1.0})
     with pytest.raises(InputError, match='missing numbers in column "age"'):
-        classifier(LogisticRegression()).fit(number, Y, X_public=number)
+        classifier(LogisticRegression(), schema=False).fit(number, Y, X_public=number)
     broken = make_pipeline(ColumnTransformer([("age", SimpleImputer(), ["agee"])]), LogisticRegression())
     with pytest.raises(InputError, match=r"student cannot be used.*agee"):
         classifier(good, student=broken).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))

@@ -11,10 +11,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from terrine import PATEClassifier, Schema, draft, load_student, read_table
 from terrine.datasets.labels import known_indices, named_classes
@@ -157,6 +158,20 @@ def test_trees_that_take_categories_are_given_them_but_no_text():
     assert classifier(teacher=trees, student=trees, n_teachers=4).fit(private, Y, X_public=public).schema_ is not None
 
 
+def test_a_public_column_of_several_types_is_encoded_and_what_no_schema_mends_is_refused():
+    rng = np.random.default_rng(0)
+    numbers = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    y = np.where(numbers["a"] > 0, "yes", "no")
+    mixed = numbers.assign(c=["x", 1, None, 2.5] * 50)
+    found = classifier().fit(mixed, y, X_public=mixed)
+    assert list(found.schema_.columns) == ["a", "b", "c"]
+    with pytest.raises(DataError, match='"b" of X_public must hold finite numbers'):
+        classifier().fit(numbers, y, X_public=numbers.assign(b=np.inf))
+    unnamed = numbers.assign(c="x").set_axis(range(3), axis=1)
+    with pytest.raises(DataError, match="must have names that are text"):
+        classifier().fit(unnamed, y, X_public=unnamed)
+
+
 def test_a_schema_that_is_given_is_used(tmp_path, given):
     schema = Schema(
         columns={"age": Number(low=0, high=100), "job": Category(values=tuple(JOBS))},
@@ -254,6 +269,20 @@ def test_the_saved_student_is_applied_to_a_new_file_and_frame(tmp_path, terrine)
     assert card["epsilon"] == found.guarantee_.epsilon
     assert (card["n_teachers"], card["n_queries"], card["private"]) == (8, 120, True)
     assert card["ledger"]["seq"] >= 1
+
+
+def test_a_student_that_is_a_pipeline_is_saved_too_and_named_as_one_without_a_schema(tmp_path, terrine):
+    steps = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["job"]))
+    pipeline = make_pipeline(steps, LogisticRegression())
+    found = classifier(teacher=pipeline, student=pipeline).fit(pd.DataFrame(PRIVATE), Y, X_public=pd.DataFrame(PUBLIC))
+    found.save(tmp_path / "student")
+    new = pd.DataFrame(NEW)[["seen", "job", "age"]]
+    np.testing.assert_allclose(load_student(tmp_path / "student").predict_proba(new), found.predict_proba(new))
+    assert "columns age, job, seen, in any order" in (tmp_path / "student" / "model_card.md").read_text()
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, _, err = terrine("predict", tmp_path / "student", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert code == 2
+    assert "no schema to read it by: it takes a table of 3 columns in Python" in err
 
 
 def test_a_student_of_arrays_is_saved_too(tmp_path):

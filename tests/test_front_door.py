@@ -32,3 +32,17 @@ def test_a_script_from_rows_to_a_student_needs_no_other_import(tmp_path):
     assert (student.predict(X[500:]) == y[500:]).mean() > 0.9
     votes = terrine.poll_teachers(private, shares, teacher, public, classes=("no", "yes"), seed=0)
     np.testing.assert_array_equal(votes.counts, teachers.vote(public).counts)
+
+
+def test_a_table_of_words_and_blanks_needs_no_other_import():
+    public = terrine.read_table({"age": ["31", "", "47", "29"], "job": ["nurse", "baker", "nurse", "baker"]})
+    schema = terrine.draft(public)
+    assert isinstance(schema, terrine.Schema)
+    encoder = terrine.Encoder.fit(schema, public)
+    new = terrine.read_table({"job": ["smith"], "age": ["a secret"]})
+    assert np.isfinite(encoder.transform(new)).all()
+
+
+def test_the_warnings_one_acts_on_are_there():
+    for warning in (terrine.AdviceWarning, terrine.PooledFitWarning, terrine.SpendingWarning):
+        assert issubclass(warning, UserWarning)

@@ -9,7 +9,15 @@ from terrine.accounting.costs import cost, expected_answered, expected_cost, wor
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, guarantee
 from terrine.accounting.planning import Plan, least_noise, plan
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import BudgetError, InputError, LedgerError, TerrineError
+from terrine.errors import (
+    AdviceWarning,
+    BudgetError,
+    InputError,
+    LedgerError,
+    PooledFitWarning,
+    SpendingWarning,
+    TerrineError,
+)
 from terrine.mechanisms import (
     ABSTAIN,
     Answers,
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from terrine.ledger import Ledger
     from terrine.partitioning import new_key, partition
     from terrine.runs.local import Run
+    from terrine.schema import Encoder, Schema, draft, read_table
     from terrine.students import SupervisedStudent, fit_student, load_student
     from terrine.teachers import SklearnTeacher, TeacherEnsemble, fit_teachers, poll_teachers
 
@@ -42,6 +51,7 @@ __version__ = "0.1.0"
 # Loaded when first asked for: importing terrine stays fast.
 _LATER = {
     "CountBudget": "budgets",
+    "Encoder": "schema",
     "FilterBudget": "budgets",
     "Labeller": "labeller",
     "Ledger": "ledger",
@@ -49,24 +59,29 @@ _LATER = {
     "PrivateData": "datasets.data",
     "PublicData": "datasets.data",
     "Run": "runs.local",
+    "Schema": "schema",
     "SklearnTeacher": "teachers",
     "SupervisedStudent": "students",
     "TeacherEnsemble": "teachers",
+    "draft": "schema",
     "fit_student": "students",
     "fit_teachers": "teachers",
     "load_student": "students",
     "new_key": "partitioning",
     "partition": "partitioning",
     "poll_teachers": "teachers",
+    "read_table": "schema",
 }
 
 __all__ = [
     "ABSTAIN",
     "ORDERS",
+    "AdviceWarning",
     "Answers",
     "BudgetError",
     "ConfidentGNMax",
     "CountBudget",
+    "Encoder",
     "FilterBudget",
     "GNMax",
     "Guarantee",
@@ -79,20 +94,24 @@ __all__ = [
     "Outcome",
     "PATEClassifier",
     "Plan",
+    "PooledFitWarning",
     "PrivateData",
     "PublicData",
     "RdpCurve",
     "Run",
+    "Schema",
     "SecureNoise",
     "SeededNoise",
     "Sensitive",
     "SklearnTeacher",
+    "SpendingWarning",
     "SupervisedStudent",
     "TeacherEnsemble",
     "TerrineError",
     "Votes",
     "answer",
     "cost",
+    "draft",
     "expected_answered",
     "expected_cost",
     "fit_student",
@@ -105,6 +124,7 @@ __all__ = [
     "plan",
     "poll_teachers",
     "publishable_guarantee",
+    "read_table",
     "sanitize",
     "smooth_sensitivity",
     "synthetic_votes",

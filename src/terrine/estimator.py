@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,19 +22,24 @@ from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
 from terrine.budgets import CountBudget, has_check
 from terrine.datasets import PrivateData, PublicData
+from terrine.datasets.encoding import encoded_new, encoded_private, encoder_for
 from terrine.datasets.labels import indices_of, named_classes
 from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, numbers, takes_nan, takes_tables
 from terrine.datasets.rows import with_nan as where_nan
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.datasets.tables import Table, is_table
-from terrine.errors import AdviceWarning, InputError, PooledFitWarning, SpendingWarning
+from terrine.datasets.tables import Frame, is_frame
+from terrine.errors import AdviceWarning, InputError, SpendingWarning
 from terrine.executors import Executor
 from terrine.labeller import KeptVotes, Labeller
+from terrine.labeller.voters import repeats
 from terrine.ledger import Ledger, ledger_place
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism
 from terrine.partitioning import new_key, partition, public_units
+from terrine.published import LedgerHead, PublishedGuarantee
+from terrine.schema import Schema, read_table
 from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
 from terrine.teachers import SklearnTeacher, poll_teachers
+from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.votes import Votes
 
 # What scikit-learn says of rows without quoting them, in the first line
@@ -48,7 +53,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         teacher: a scikit-learn classifier (or Pipeline, which then learns inside one share), or one of terrine's
             teachers; a random forest unless given.
         student: a scikit-learn classifier or one of terrine's students; a random forest unless given.
-        classes: all labels there can be, public: reading them off private labels would leak.
+        schema: what the columns of tables are, public: a Schema, or the path of a schema.toml. None: a draft from
+            X_public alone, where teacher and student could not take its columns as they are (words, dates, categories,
+            blanks), and neither is a Pipeline. False: rows as they are, always. See docs/schema.md.
+        classes: all labels there can be, public: reading them off private labels would leak (default: the schema's).
         n_teachers: the private rows are dealt to so many.
         delta: of the guarantee; below one over the number of private records.
         mechanism: what answers, with ``n_queries`` and ``n_answers``; or None, for a plan from ``epsilon`` and the
@@ -72,10 +80,13 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             where the ledger ever answered with seeded noise: such answers are not private.
         answers_: (n_queries,) what the teachers released.
         student_: the fitted student.
+        schema_, encoder_: what made numbers of the tables; None where rows were taken as they are.
 
     Rows may be arrays of numbers, scipy sparse matrices, lists of texts, or tables of pandas, polars or pyarrow, whose
-    columns are matched by name in any order. Text, categories, dates and missing numbers want a teacher and a student
-    that take them, such as Pipelines: a teacher's encoders and vocabularies are then fitted inside one share.
+    columns are matched by name in any order. Numbers without blanks are taken as they are. Text, categories, dates and
+    missing numbers become numbers by a public schema; no private cell is refused then, and a row whose label is missing
+    or unknown keeps its place without one. Or they want a teacher and a student that take them, such as Pipelines: a
+    teacher's encoders and vocabularies are then fitted inside one share.
 
     Every fit on the same people spends its epsilon again; epsilons of fits add up.
 
@@ -88,6 +99,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         teacher: Any = None,
         student: Any = None,
         *,
+        schema: Schema | str | Path | Literal[False] | None = None,
         classes: Sequence[Any] | None = None,
         n_teachers: int = 100,
         delta: float | None = None,
@@ -106,6 +118,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     ) -> None:
         self.teacher = teacher
         self.student = student
+        self.schema = schema
         self.classes = classes
         self.n_teachers = n_teachers
         self.delta = delta
@@ -152,7 +165,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             unit: whom each row belongs to; without it every row is its own unit.
             groups: the same, as scikit-learn calls it.
         """
-        _warn_of_pooled_fit(self)
+        warn_of_pooled_fit(self)
         if getattr(self, "_is_clone", False):
             warnings.warn(
                 "A copy of a PATEClassifier is being fitted, as hyper-parameter searches and cross-validation do: "
@@ -164,16 +177,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise InputError("Give unit or groups, which are two names of the same thing, and not both.")
         if X_public is None:
             raise InputError("Expected X_public, unlabelled rows that anyone may see, got none.")
-        if self.delta is None or self.classes is None:
-            missing = "delta" if self.delta is None else "classes, all labels there can be"
-            raise InputError(f"Expected {missing}, got none.")
+        if self.delta is None:
+            raise InputError("Expected delta, got none.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
-        rows, public = self._prepared(X, X_public)
-        names, self.classes_ = named_classes(self.classes)
-        labels = indices_of(y, self.classes_)
-        if len(labels) != len(rows):
-            raise InputError("Expected one label for each row of X, got a different number of labels.")
-        data = PrivateData(rows, labels, unit=groups if unit is None else unit, nan_ok=True)
+        learners = [_table_estimator(one) for one in (self._teacher(), self._student())]
+        self.encoder_ = encoder_for(self.schema, X, X_public, learners=learners)
+        self.schema_ = None if self.encoder_ is None else self.encoder_.schema
+        names, self.classes_ = self._classes()
+        data, public = self._data(X, y, X_public, groups if unit is None else unit)
         mechanism, n_queries, n_answers = self._planned(len(names), len(public))
         self._advise(mechanism, n_queries, n_answers, data=data, n_classes=len(names), n_public=len(public))
         everything = PublicData(public, nan_ok=True)
@@ -188,21 +199,40 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         questions = PublicData(public[asked], nan_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
-            Ledger(ledger_place(self.ledger, folder), budget=budget) as ledger,
+            Ledger(place := ledger_place(self.ledger, folder), budget=budget) as ledger,
         ):
             votes = poll_teachers(
                 data, shares, self._teacher(), questions, classes=names, seed=seed, executor=self.executor
             )
             labeller = Labeller(KeptVotes(questions, votes, classes=names), mechanism, ledger)
             answers = labeller.label(questions, request_id=f"fit {new_key().hex()[:16]}")
-            secure = answers.secure and ledger.summary().secure
+            paid = ledger.summary()
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
-        self.student_ = fit_student(self._student(), everything, lessons, classes=names, seed=seed)
+        student = fit_student(self._student(), everything, lessons, classes=names, seed=seed)
+        self.student_ = student if self.encoder_ is None else replace(student, extra=self.encoder_.files())
         never_predicted(self.student_, everything)
         self.answers_: Answers = answers
-        self._guarantee = budget.guarantee() if secure else None
+        shown, secure = budget.guarantee(), answers.secure and paid.secure
+        self._guarantee = shown if secure else None
+        self._published = PublishedGuarantee.of(
+            shown,
+            replace(answers, secure=secure),
+            fresh=~repeats(questions.X),
+            n_teachers=self.n_teachers,
+            queries_at_most=n_queries,
+            answers_at_most=budget.n_answers,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head) if Path(folder) not in Path(place).parents else None,
+        )
         return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write the student for its receiver: with the guarantee on its card and, of tables, schema and encoder.
+
+        `terrine predict FOLDER new.csv --out p.csv` and `terrine.load_student(folder)` apply it to new rows.
+        """
+        check_is_fitted(self, "student_")
+        self.student_.save(folder, card=self._published.to_json())
 
     @property
     def guarantee_(self) -> Guarantee:
@@ -223,9 +253,15 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name."""
         check_is_fitted(self, "student_")
+        proba: NDArray[np.float64] = self.student_.predict_proba(self._new_rows(X))
+        return proba
+
+    def _new_rows(self, X: Any) -> Any:
+        if self.encoder_ is not None:
+            return encoded_new(self.encoder_, X)
         kind = self._kind
         rows: Any
-        if kind.columns and is_table(X):
+        if kind.columns and is_frame(X):
             rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
             if self._as_numbers:
                 rows = numbers(rows, who=type(self).__name__)
@@ -239,8 +275,29 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                     f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
                     f"{self.n_features_in_} features as input."
                 )
-        proba: NDArray[np.float64] = self.student_.predict_proba(rows)
-        return proba
+        return rows
+
+    def _classes(self) -> tuple[tuple[str, ...], NDArray[Any]]:
+        listed = () if self.schema_ is None else self.schema_.classes
+        if self.classes is None and not listed:
+            raise InputError("Expected classes, all labels there can be, got none.")
+        names, values = named_classes(listed if self.classes is None else self.classes)
+        if listed and names != listed:
+            raise InputError("classes and the schema's classes differ: give them in one of the two.")
+        return names, values
+
+    def _data(self, X: Any, y: ArrayLike, X_public: Any, unit: Any) -> tuple[PrivateData, Rows]:
+        """Private rows with their labels, and public rows, as teachers and student take them."""
+        if self.encoder_ is not None:
+            columns = list(self.encoder_.schema.columns)
+            self.n_features_in_, self.feature_names_in_ = len(columns), np.array(columns, dtype=object)
+            public = self.encoder_.transform(read_table(X_public), role="X_public")
+            return encoded_private(self.encoder_, X, y, classes=self.classes_, unit=unit), public
+        rows, found = self._prepared(X, X_public)
+        labels = indices_of(y, self.classes_)
+        if len(labels) != len(rows):
+            raise InputError("Expected one label for each row of X, got a different number of labels.")
+        return PrivateData(rows, labels, unit=unit, nan_ok=True), found
 
     def _prepared(self, X: Any, X_public: Any) -> tuple[Rows, Rows]:
         """Private and public rows as teachers and student take them: the one place where rows are made ready.
@@ -262,13 +319,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             public = matched(as_rows("X_public", X_public), kind_of(rows), name="X_public", like="X")
         self._kind: RowKind = kind_of(rows)
         self.n_features_in_ = int((*rows.shape, 1)[1])
-        if isinstance(rows, Table) and isinstance(public, Table):
+        if isinstance(rows, Frame) and isinstance(public, Frame):
             self.feature_names_in_ = np.array(rows.names, dtype=object)
             for part in (rows, public):
                 if not nan_ok and (where := where_nan(part)):
                     raise InputError(
                         f"Input X contains NaN: there are missing numbers in {where}, and the teacher or the student "
-                        "takes none; use Pipelines with SimpleImputer. Nothing was taught or spent."
+                        "takes none; use Pipelines with SimpleImputer, or schema=draft(read_table(X_public)). Nothing "
+                        "was taught or spent."
                     )
             for one in learners:
                 if not _takes_tables(one):
@@ -349,7 +407,13 @@ def _takes_nan(learner: Any) -> bool:
 
 
 def _takes_tables(learner: Any) -> bool:
-    return isinstance(learner, SklearnTeacher | SupervisedStudent) and takes_tables(learner.estimator)
+    estimator = _table_estimator(learner)
+    return estimator is not None and takes_tables(estimator)
+
+
+def _table_estimator(learner: Any) -> Any:
+    """The scikit-learn estimator that may be given a table; None where the learner takes arrays only."""
+    return learner.estimator if isinstance(learner, SklearnTeacher | SupervisedStudent) else None
 
 
 def _wants_names(learner: Any) -> bool:
@@ -365,40 +429,6 @@ def _has_pipeline(estimator: Any) -> bool:
     return any(isinstance(one, (Pipeline, ColumnTransformer)) for one in inside)
 
 
-def _warn_of_pooled_fit(estimator: Any) -> None:
-    """Look for a Pipeline among the callers that ends here, and whose earlier steps learned from all private rows."""
-    from sklearn.pipeline import Pipeline
-
-    frame, last = sys._getframe(2), estimator
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, Pipeline) and owner is not last and owner.steps and owner.steps[-1][1] is last:
-            learned = [name for name, step in owner.steps[:-1] if _learns(step)]
-            if learned:
-                warnings.warn(
-                    f"The Pipeline's step {learned[0]!r} was fitted to all private rows before the teachers got "
-                    "theirs, so that every teacher depends on every row and the guarantee does not hold. Put the step "
-                    "inside the teacher and the student: PATEClassifier(teacher=make_pipeline(step, ...)).",
-                    PooledFitWarning,
-                    stacklevel=3,
-                )
-                return
-            last = owner
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def _learns(step: Any) -> bool:
-    """Whether a step's fit keeps anything of its rows."""
-    if step is None or isinstance(step, str) or type(step).__name__ == "FrozenEstimator":
-        return False
-    inner = [
-        *(one for _, one, *_ in getattr(step, "steps", ())),
-        *(one for _, one, *_ in getattr(step, "transformers", ())),
-        *(one for _, one, *_ in getattr(step, "transformer_list", ())),
-    ]
-    return any(map(_learns, inner)) if inner else bool(get_tags(step).requires_fit)
-
-
 def _any_rows(name: str, X: Any) -> Rows | None:
     """Rows that are no array: sparse, texts, or a table with names; None where they are arrays of numbers."""
     if isinstance(X, np.ndarray) and X.ndim != 1:
@@ -408,7 +438,7 @@ def _any_rows(name: str, X: Any) -> Rows | None:
     try:
         rows = as_rows(name, X)
     except InputError:
-        if is_table(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
+        if is_frame(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
             raise
         return None
     return None if isinstance(rows, np.ndarray) else rows

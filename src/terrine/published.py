@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import PlainValidator
 
 from terrine._validate import JsonObject
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import mechanism_from_json, mechanism_to_json
-from terrine.mechanisms import Mechanism
+from terrine.mechanisms import Answers, Mechanism, Outcome
+
+_COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,18 @@ class PublishedGuarantee(Guarantee):
     why_unasked: str | None = None
     service: str | None = None
     ledger: LedgerHead | None = None
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, answers: Answers, *, fresh: NDArray[np.bool_], **facts: Any) -> Self:
+        """What a guarantee covered.
+
+        Args:
+            fresh: (n_queries,) whether a question is one of its own, and no repeat of one before it.
+            facts: the fields that do not follow from the others.
+        """
+        counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
+        found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
+        return cls(**vars(guarantee), **counts, **found, **facts)
 
     def to_json(self) -> JsonObject:
         found = super().to_json() | {"mechanism": mechanism_to_json(self.mechanism), "publishable": self.secure_noise}

@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.rows import RowKind, as_rows, concatenated, kind_of, matched, row_digests, seen_by
-from terrine.datasets.tables import Table
+from terrine.datasets.tables import Frame
 from terrine.errors import DataError, InputError
 from terrine.labeller import KeptVotes
 from terrine.partitioning import partition, write_shares
@@ -245,4 +245,4 @@ def test_unknown_labels_are_refused_unless_they_are_allowed():
     made = fit_teachers(data, shares, SklearnTeacher(estimator=LogisticRegression()), classes=["a", "b"], seed=0)
     assert made.n_failed.reveal() == 0  # a share of unknown labels alone is an empty one
     assert (made.ballots(np.eye(4)).choices == 0).all()
-    assert isinstance(as_rows("X", pandas()), Table)
+    assert isinstance(as_rows("X", pandas()), Frame)

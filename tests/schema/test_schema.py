@@ -182,6 +182,20 @@ def test_the_page_shows_what_is_so() -> None:
     assert f"\n{caught.value}\n" in page
 
 
+def test_a_file_is_named_where_it_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(ALL.to_toml(), encoding="utf-8")
+    assert Schema.from_file(path) == Schema.from_file(str(path)) == ALL
+    path.write_text("columns = 3")
+    with pytest.raises(InputError, match=r"^mine\.toml: The schema has no table `columns`"):
+        Schema.from_file(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"^mine\.toml: "):
+        Schema.from_file(path)
+    with pytest.raises(InputError, match=r"mine2\.toml: there is no such file"):
+        Schema.from_file(tmp_path / "mine2.toml")
+
+
 @pytest.mark.parametrize("module", [terrine.schema.schema, terrine.schema.encoder])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)

@@ -39,7 +39,7 @@ class PrivateData:
         <PrivateData: rows of (1,) float64, with units; values and number are secret>
     """
 
-    X: Any  # (n_rows, ...) array, read-only; or SparseRows, Texts, Table
+    X: Any  # (n_rows, ...) array, read-only; or SparseRows, Texts, Frame
     y: NDArray[np.int64]  # (n_rows,), read-only
     unit: NDArray[Any] | None  # (n_rows,) int64 or str, read-only
 
@@ -83,7 +83,7 @@ class PublicData:
     ``nan_ok``: whether an array may hold nan, for teachers and students that take missing numbers.
     """
 
-    X: Any  # (n_rows, ...) array, read-only; or SparseRows, Texts, Table
+    X: Any  # (n_rows, ...) array, read-only; or SparseRows, Texts, Frame
 
     def __init__(self, X: Any, *, nan_ok: bool = False) -> None:
         object.__setattr__(self, "X", as_rows("X", X, nan_ok=nan_ok))

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import InputError
+from terrine.schema.cells import choices
+from terrine.schema.tables import as_text
 
 _PLAIN = ("text", "number", "truth value")  # numpy holds lists of these as arrays
 
@@ -53,6 +55,32 @@ def indices_of(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
     if (found < 0).any():
         raise _strange(int(np.argmin(found)))
     return found
+
+
+def known_indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """As `indices_of`, but a label that is missing, or not among the classes, is -1: nothing in a cell is refused.
+
+    A label is known by its value, or else by how it is written, as in a file: 1.0 is the class "1".
+    """
+    if y is None:
+        raise InputError("y is missing: give one label for each row of X (None where a row has none).")
+    given: Any = y.to_pylist() if hasattr(y, "to_pylist") else y if isinstance(y, Iterable) else np.asarray(y)
+    if len(getattr(given, "shape", (0,))) != 1:
+        given = np.asarray(given, dtype=object)
+        if given.ndim != 2 or given.shape[1] != 1:
+            raise InputError("y must hold one label per row, and is a table of several columns.")
+        given = given[:, 0]
+    each = list(given)
+    places = {_key(value): k for k, value in enumerate(classes.tolist())}
+    written = as_text(each)
+    found = choices(written, as_text(classes.tolist()).tolist(), ())
+    known = np.where(found.known & (written != ""), found.values, -1).astype(np.int64)
+    for row, value in enumerate(each):
+        try:
+            known[row] = places.get(_key(value), known[row])
+        except Exception:  # whatever a label's own hash raises says something of it
+            continue
+    return known
 
 
 def _column(given: Any) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from terrine.datasets.tables import Column, Table, is_table, quoted, table_of
+from terrine.datasets.tables import Column, Frame, frame_of, is_frame, quoted
 from terrine.errors import DataError, InputError
 
 _CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
@@ -69,7 +69,7 @@ class SparseRows:
         return self.matrix
 
 
-Rows = NDArray[Any] | SparseRows | Texts | Table
+Rows = NDArray[Any] | SparseRows | Texts | Frame
 ARRAY, SPARSE, TEXT, TABLE = "array", "sparse", "text", "table"
 
 
@@ -110,16 +110,16 @@ def as_rows(name: str, values: Any, *, nan_ok: bool = False) -> Rows:
         nan_ok: whether an array may hold nan, as a missing value. A table may: whether its learners accept that is
             asked where they are known.
     """
-    if isinstance(values, (Texts, SparseRows, Table)):
+    if isinstance(values, (Texts, SparseRows, Frame)):
         return values
     if not isinstance(values, (np.ndarray, list, tuple)):
         from scipy import sparse
 
         if sparse.issparse(values):
             return _sparse(name, values)
-        if is_table(values):
-            found = table_of(name, values)
-            return found if isinstance(found, Table) else _array(name, found, nan_ok=nan_ok)
+        if is_frame(values):
+            found = frame_of(name, values)
+            return found if isinstance(found, Frame) else _array(name, found, nan_ok=nan_ok)
     texts = _texts(name, values)
     return _array(name, values, nan_ok=nan_ok) if texts is None else texts
 
@@ -130,7 +130,7 @@ def kind_of(rows: Rows) -> RowKind:
             return RowKind(TEXT)
         case SparseRows():
             return RowKind(SPARSE, rows.shape[1:])
-        case Table():
+        case Frame():
             return RowKind(TABLE, rows.shape[1:], rows.columns, rows.library)
     return RowKind(ARRAY, tuple(int(n) for n in rows.shape[1:]))
 
@@ -142,7 +142,7 @@ def described(rows: Rows) -> str:
             return "text"
         case SparseRows():
             return f"{rows.shape[1:]} {rows.matrix.dtype}, sparse"
-        case Table():
+        case Frame():
             return f"{len(rows.columns)} named columns"
     return f"{rows.shape[1:]} {rows.dtype}"
 
@@ -154,7 +154,7 @@ def matched(rows: Rows, kind: RowKind, *, name: str, like: str) -> Rows:
         name, like: what these rows, and those that ``kind`` is of, are called in a refusal.
     """
     found = kind_of(rows)
-    if isinstance(rows, Table) and kind.kind == TABLE:
+    if isinstance(rows, Frame) and kind.kind == TABLE:
         return _matched_table(rows, kind, name=name, like=like)
     if found.kind != kind.kind:
         raise InputError(f"{name} and {like} must be rows of one kind; {name} has {found}, {like} {kind}.")
@@ -175,8 +175,8 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
             from scipy import sparse
 
             return SparseRows(sparse.vstack([part.native() for part in parts]).tocsr())  # type: ignore[union-attr]
-        case Table():
-            return Table.joined([part for part in parts if isinstance(part, Table)])
+        case Frame():
+            return Frame.joined([part for part in parts if isinstance(part, Frame)])
     return np.concatenate([np.asarray(part) for part in parts])
 
 
@@ -185,7 +185,7 @@ def numbers(rows: Rows, *, who: str) -> NDArray[Any]:
     match rows:
         case np.ndarray():
             return rows
-        case Table():
+        case Frame():
             other = next((one for one in rows.columns if one.kind != "number"), None)
             if other is None:
                 return np.stack(rows.values, axis=1)
@@ -205,7 +205,7 @@ def row_type(rows: Rows) -> str:
 def with_nan(rows: Rows) -> str:
     """Where a missing number stands first: a column's name in quotes, "an array"; "" if there is none."""
     match rows:
-        case Table():
+        case Frame():
             return next(
                 (
                     f"column {quoted(column.name)}"
@@ -232,7 +232,7 @@ def row_digests(rows: Rows) -> list[bytes]:
         case SparseRows():
             start = hashlib.sha256(f"terrine.sparse {rows.shape[1]}".encode())
             return [_digest(start, *parts) for parts in _sparse_bytes(rows.matrix)]
-        case Table():
+        case Frame():
             facts = sorted((one.name, one.kind, one.zone) for one in rows.columns)
             start = hashlib.sha256(f"terrine.table {facts!r}".encode("utf-8", "surrogatepass"))
             return [_digest(start, *cells) for cells in zip(*rows.by_name_bytes(), strict=True)]
@@ -259,7 +259,7 @@ def seen_by(estimator: Any, rows: Rows) -> Any:
     match rows:
         case np.ndarray():
             return rows.reshape(len(rows), -1)
-        case Table() if not takes_tables(estimator):
+        case Frame() if not takes_tables(estimator):
             return numbers(rows, who=type(estimator).__name__)
     return rows.native()
 
@@ -285,7 +285,7 @@ def takes_nan(estimator: Any) -> bool:
     return isinstance(estimator, Pipeline) or bool(get_tags(estimator).input_tags.allow_nan)
 
 
-def _matched_table(rows: Table, kind: RowKind, *, name: str, like: str) -> Table:
+def _matched_table(rows: Frame, kind: RowKind, *, name: str, like: str) -> Frame:
     columns = kind.columns
     have, want = {one.name: one for one in rows.columns}, {one.name: one for one in columns}
     missing, extra = [one for one in want if one not in have], [one for one in have if one not in want]

@@ -52,8 +52,11 @@ class Column:
         return cls(str(found["name"]), str(found["kind"]), categories, ordered, str(found.get("zone", "")))
 
 
-class Table:
-    """Rows of named columns.
+class Frame:
+    """Rows of named columns of four types, for Pipelines, which encode them inside one share.
+
+    `terrine.schema.Table` is what is read for a schema instead: cells of any kind, which public knowledge makes numbers
+    of, and which are never refused.
 
     Attributes:
         columns: what is public of each.
@@ -81,14 +84,14 @@ class Table:
     def __len__(self) -> int:
         return len(self.values[0])
 
-    def __getitem__(self, rows: Any) -> Table:
-        return Table(self.columns, tuple(values[rows] for values in self.values), self.library)
+    def __getitem__(self, rows: Any) -> Frame:
+        return Frame(self.columns, tuple(values[rows] for values in self.values), self.library)
 
-    def select(self, places: Sequence[int]) -> Table:
+    def select(self, places: Sequence[int]) -> Frame:
         """Some of the columns."""
-        return Table(tuple(self.columns[k] for k in places), tuple(self.values[k] for k in places), self.library)
+        return Frame(tuple(self.columns[k] for k in places), tuple(self.values[k] for k in places), self.library)
 
-    def like(self, columns: tuple[Column, ...], library: str) -> Table:
+    def like(self, columns: tuple[Column, ...], library: str) -> Frame:
         """The same columns in the order, and with the lists of categories in the order, of these."""
         place = {name: k for k, name in enumerate(self.names)}
         values = []
@@ -98,10 +101,10 @@ class Table:
                 there = np.array([*(column.categories.index(one) for one in mine.categories), -1], dtype=np.int32)
                 here = there[here]  # -1 is the last
             values.append(here)
-        return Table(columns, tuple(values), library)
+        return Frame(columns, tuple(values), library)
 
     @classmethod
-    def joined(cls, parts: Sequence[Table]) -> Table:
+    def joined(cls, parts: Sequence[Frame]) -> Frame:
         values = tuple(np.concatenate(some) for some in zip(*(part.values for part in parts), strict=True))
         return cls(parts[0].columns, values, parts[0].library)
 
@@ -144,7 +147,7 @@ def quoted(name: str) -> str:
     return f'"{shown[:60]}…"' if len(shown) > 60 else f'"{shown}"'
 
 
-def is_table(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
     """Whether narwhals knows it as a table; one without rows yet, or with a name twice, is refused."""
     if isinstance(values, (str, bytes, Mapping, np.ndarray, list, tuple)):
         return False
@@ -161,7 +164,7 @@ def is_table(values: Any) -> bool:
     return isinstance(found, nw.DataFrame)
 
 
-def table_of(name: str, values: Any) -> Table | NDArray[Any]:
+def frame_of(name: str, values: Any) -> Frame | NDArray[Any]:
     """A table; or, where its columns have no names (as of ``pandas.DataFrame(array)``), the array that it was."""
     import narwhals as nw
 
@@ -179,7 +182,7 @@ def table_of(name: str, values: Any) -> Table | NDArray[Any]:
         library = next((one for one in _LIBRARIES if find_spec(one) is not None), "pyarrow without pandas and polars")
     if library not in _LIBRARIES:
         raise DataError(f"Expected {name} as a table of pandas, polars or pyarrow, got one of {library}.")
-    return Table(columns, held, library)
+    return Frame(columns, held, library)
 
 
 def _column(table: str, name: str, series: Any) -> tuple[Column, NDArray[Any]]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
-_COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
 
 
 class JsonObject(BaseModel):
@@ -116,10 +115,7 @@ class Learning(ABC):
 
     def publish(self, guarantee: Guarantee, rows: NDArray[np.int64], answers: Answers, **facts: Any) -> None:
         """Write guarantee.json; ``facts`` are its fields that do not follow from guarantee and answers."""
-        fresh = self.fresh(rows)
-        counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
-        found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
-        shown = PublishedGuarantee(**vars(guarantee), **counts, **found, **facts)
+        shown = PublishedGuarantee.of(guarantee, answers, fresh=self.fresh(rows), **facts)
         write_json(self.folder / "guarantee.json", shown.to_json())
 
     def guarantee(self) -> PublishedGuarantee:

@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from terrine._toml import toml_key, toml_value
@@ -170,6 +171,19 @@ class Schema:
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"The schema is not TOML: {error}.") from None
         return cls.from_dict(given)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Schema:
+        """The schema of a TOML file; a refusal names the file."""
+        path = Path(path)
+        try:
+            return cls.from_toml(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: there is no such file. Draft one with: terrine schema public.csv > {path.name}"
+            ) from None
+        except (InputError, UnicodeDecodeError) as error:
+            raise InputError(f"{path.name}: {error}") from None
 
 
 def _kind_dict(kind: Kind) -> dict[str, Any]:

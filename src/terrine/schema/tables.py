@@ -45,6 +45,9 @@ class _Rows:
 class Table:
     """Columns by name. Cells are read when they are first asked for; neither they nor their number are printed.
 
+    It is read for a schema, and nothing in a cell is refused. `terrine.datasets.tables.Frame` holds the typed columns
+    that Pipelines take as they are.
+
     Attributes:
         names: the columns, in order.
         orders: the values of a frame's ordered categorical columns, least first.

@@ -108,7 +108,9 @@ class Fitted(ABC):
             "guarantee": public(card),
         }
         twin = {"schema": CARD_SCHEMA, **shown.to_json()}
-        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: page(shown, self.about).encode()}
+        columns = tuple(Encoder.from_files(more).schema.columns) if WEIGHTS_FILE in more else ()
+        text = page(shown, self.about, columns=columns)
+        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: text.encode()}
         files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
         folder = Path(folder)
         try:

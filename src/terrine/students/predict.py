@@ -55,6 +55,11 @@ def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[An
             raise InputError("--keep copies a column of a table, and these rows are not one.")
         shape = student.about.row_shape if student.about.images else None
         return read_public(source, image_shape=shape).X, []
+    if student.encoder is None and student.about.kind is not None:
+        raise InputError(
+            f"{source.name} is a file, and this student has no schema to read it by: it takes {student.about.kind} in "
+            "Python, load_student(folder).predict(rows)."
+        )
     if student.encoder is None:
         raise InputError(
             f"{source.name} is a table, and this student has no schema: it takes arrays of shape "

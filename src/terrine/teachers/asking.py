@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from terrine._blocks import blocks
 from terrine.datasets.rows import Rows, SparseRows, Texts
-from terrine.datasets.tables import Table
+from terrine.datasets.tables import Frame
 
 BLOCK = 256  # rows of a call where linear algebra rounds by shape: the last block is filled up
 _SMALL = 64  # of those that look at their whole share for every row
@@ -123,7 +123,7 @@ def ask(model: Any, rows: Rows) -> NDArray[np.int16]:
     return votes
 
 
-def _filled(rows: SparseRows | Texts | Table, size: int) -> Iterator[tuple[slice, Rows]]:
+def _filled(rows: SparseRows | Texts | Frame, size: int) -> Iterator[tuple[slice, Rows]]:
     """As `blocks`, for rows that are no arrays: the last block is filled up with its first row."""
     for start in range(0, len(rows), size):
         places = np.arange(start, start + size)
@@ -205,7 +205,7 @@ def _transformed(step: Any, X: Any, lost: NDArray[Any]) -> Any:
 
 def _known(categories: list[NDArray[Any]], X: Any, lost: NDArray[Any]) -> NDArray[Any]:
     """Rows of categories that the share had; in others, which are lost, its first category stands in."""
-    columns = [X.objects(k) for k in range(X.shape[1])] if isinstance(X, Table) else list(X.T)
+    columns = [X.objects(k) for k in range(X.shape[1])] if isinstance(X, Frame) else list(X.T)
     strange = np.zeros(len(lost), dtype=bool)
     for column, known in zip(columns, categories, strict=True):
         if column.dtype.kind == "O" or np.asarray(known).dtype.kind == "O":
@@ -215,7 +215,7 @@ def _known(categories: list[NDArray[Any]], X: Any, lost: NDArray[Any]) -> NDArra
             strange |= ~(np.isin(column, known) | (np.isnan(column) & np.isnan(known).any()))
     lost |= strange
     filled = [np.where(strange, known[0], column) for column, known in zip(columns, categories, strict=True)]
-    if isinstance(X, Table):
+    if isinstance(X, Frame):
         missing = np.nan if X.library == "pandas" else None  # as the library's own columns read to an encoder
         held = np.empty(X.shape, dtype=object)
         for k, column in enumerate(filled):
@@ -232,9 +232,9 @@ def _fit_for(step: Any, X: Any, lost: NDArray[Any]) -> Any:
     """Rows that the step takes: missing numbers only if it does."""
     from sklearn.utils import get_tags
 
-    if isinstance(X, Table) and all(column.kind == "number" for column in X.columns):
+    if isinstance(X, Frame) and all(column.kind == "number" for column in X.columns):
         X = _matrix(X)
-    if isinstance(X, Table) or (isinstance(X, np.ndarray) and X.dtype.kind not in "fc"):
+    if isinstance(X, Frame) or (isinstance(X, np.ndarray) and X.dtype.kind not in "fc"):
         return X
     return _finite(X, lost, nan_ok=bool(get_tags(step).input_tags.allow_nan))
 
@@ -259,12 +259,12 @@ def _finite(X: Any, lost: NDArray[Any], *, nan_ok: bool) -> Any:
 
 def _native(X: Any) -> Any:
     """What a scikit-learn step is given."""
-    return X.native() if isinstance(X, SparseRows | Texts | Table) else X
+    return X.native() if isinstance(X, SparseRows | Texts | Frame) else X
 
 
 def _matrix(X: Any) -> Any:
     """An array, or a sparse matrix: what is left of a table that no step has changed."""
-    if not isinstance(X, Table):
+    if not isinstance(X, Frame):
         return X
     if all(column.kind == "number" for column in X.columns):
         return np.stack(X.values, axis=1)
@@ -275,9 +275,9 @@ def _part(X: Any, columns: Any) -> Any:
     """Some columns, as a ColumnTransformer chooses them; the values of one that is named alone; None if none are."""
     if isinstance(columns, (str, int)):
         alone = _part(X, [columns])
-        return alone.objects(0) if isinstance(alone, Table) else alone[:, 0]
+        return alone.objects(0) if isinstance(alone, Frame) else alone[:, 0]
     listed = columns if isinstance(columns, slice) else np.asarray(list(columns))
-    if not isinstance(X, Table):
+    if not isinstance(X, Frame):
         return X[:, listed] if len(np.arange(X.shape[1])[listed]) else None
     if isinstance(listed, np.ndarray) and listed.dtype.kind in "UO":
         places = [X.names.index(name) for name in listed]

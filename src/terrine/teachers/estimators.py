@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from terrine import _validate
 from terrine._models import check_classifier, dump_estimators, estimator_settings, load_estimators, seeded_clone
 from terrine.datasets.rows import Rows, numbers, seen_by, takes_tables
-from terrine.datasets.tables import Table
+from terrine.datasets.tables import Frame
 from terrine.sensitive import unheard
 from terrine.teachers import asking
 from terrine.teachers.teacher import Share
@@ -80,7 +80,7 @@ class SklearnTeacher:
                 at each row by itself.
         """
         rows = X
-        if isinstance(rows, Table) and not takes_tables(self.estimator):
+        if isinstance(rows, Frame) and not takes_tables(self.estimator):
             rows = numbers(rows, who=type(self.estimator).__name__)
         if isinstance(rows, np.ndarray):
             rows = np.ascontiguousarray(rows.reshape(len(rows), -1))

@@ -142,8 +142,8 @@ class Card(_Json):
         )
 
 
-def page(card: Card, about: About) -> str:
-    """The card for people, in Markdown."""
+def page(card: Card, about: About, *, columns: Sequence[str] = ()) -> str:
+    """The card for people, in Markdown; with the columns of the tables that the student takes, if it takes tables."""
     made = f" on {card.date}" if card.date else ""
     return "\n".join(
         [
@@ -165,7 +165,7 @@ def page(card: Card, about: About) -> str:
             "",
             "## Model",
             "",
-            *_table(_model(card, about)),
+            *_table(_model(card, about, columns)),
             "",
             "## Settings",
             "",
@@ -218,11 +218,11 @@ def _accuracy(card: Card) -> str:
     return f"Right on {card.accuracy:.1%}{rows}{between}."
 
 
-def _model(card: Card, about: About) -> list[tuple[str, str]]:
+def _model(card: Card, about: About, columns: Sequence[str]) -> list[tuple[str, str]]:
     return [
         ("student", str(about.settings.get("student", "not stated"))),
         ("classes", ", ".join(card.classes[:20]) + (", ..." if len(card.classes) > 20 else "")),
-        ("input", _input(about)),
+        ("input", _input(about, columns)),
         ("public rows", f"{about.n_public:,}, of them {about.n_answered:,} with a released label"),
         ("labels left out as probably wrong", f"{about.n_answered - about.n_learned:,}"),
         ("noise of the labels", about.noise),
@@ -230,7 +230,9 @@ def _model(card: Card, about: About) -> list[tuple[str, str]]:
     ]
 
 
-def _input(about: About) -> str:
+def _input(about: About, columns: Sequence[str]) -> str:
+    if columns:
+        return f"tables with the columns {', '.join(columns)}; `schema.toml` says what they hold"
     if about.kind is not None:
         return str(about.kind)
     shape = " x ".join(f"{size:,}" for size in about.row_shape)

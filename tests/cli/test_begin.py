@@ -82,7 +82,7 @@ def here(tmp_path, monkeypatch):
 
 
 def quick(settings: Path) -> None:
-    """The settings as they were written, with fewer and simpler teachers and a larger epsilon: seconds, not a minute."""
+    """The settings as they were written, with simpler teachers and a larger epsilon: seconds, not a minute."""
     text = settings.read_text()
     for found, other in (
         ("number = 10 ", 'executor = "serial"\nnumber = 25 '),

@@ -19,8 +19,10 @@ from tests.conftest import need
 from terrine import ConfidentGNMax, GNMax, publishable_guarantee
 from terrine.datasets import svhn
 from terrine.runs.config import read_settings
+from terrine.schema import Schema
 
-EXAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "examples").glob("*.toml"))}
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = {path.stem: path for path in sorted(FOLDER.glob("*.toml")) if path.stem != "schema"}  # that is csv's
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data")).resolve()
 RNG = np.random.default_rng(0)
 
@@ -35,10 +37,12 @@ def table(folder: Path) -> None:
     """private.csv of 2,000 patients, so that no share is empty, public.csv, test.csv."""
 
     def rows(n: int, *, patient: bool, label: bool) -> list[list[str]]:
-        result = [["age", "bmi", "ward", *["patient"] * patient, *["diagnosis"] * label]]
+        result = [["admitted", "age", "bmi", "ward", *["patient"] * patient, *["diagnosis"] * label]]
         for k in range(n):
             ill = RNG.random() < 0.4
-            row = [f"{RNG.normal(50 + 12 * ill, 8):.1f}", f"{RNG.normal(25 + 4 * ill, 3):.1f}", "ABC"[RNG.integers(3)]]
+            bmi = "" if RNG.random() < 0.1 else f"{RNG.normal(25 + 4 * ill, 3):.1f}"
+            ward = ("north", "south", "west")[RNG.integers(3)]
+            row = [f"{RNG.integers(1, 29):02}.06.2023", f"{RNG.normal(50 + 12 * ill, 8):.0f}", bmi, ward]
             result.append([*row, *[f"p{k // 2}"] * patient, *["malignant" if ill else "benign"] * label])
         return result
 
@@ -85,6 +89,7 @@ def copied(tmp_path, monkeypatch):
         match name:
             case "csv":
                 table(tmp_path)
+                (tmp_path / "schema.toml").write_text((FOLDER / "schema.toml").read_text(encoding="utf-8"))
             case "images":
                 images(tmp_path)
             case "adult":
@@ -108,6 +113,21 @@ def copied(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_can_be_read(name):
     assert read_settings(EXAMPLES[name]).student.kind
+
+
+def test_the_table_s_settings_are_what_init_writes(copied, terrine, monkeypatch):
+    path = copied("csv")
+    monkeypatch.chdir(path.parent)
+    told, settings = path.read_text().split("# Settings of a run", 1)
+    (command,) = re.findall(r"`terrine (init .*?)`", told.replace("\n#  ", ""), flags=re.DOTALL)
+    (path.parent / "schema.toml").unlink()
+    path.unlink()
+    code, _, err = terrine(*command.split())
+    assert code == 0, err
+    assert path.read_text() == "# Settings of a run" + settings
+    mine, kept = ((folder / "schema.toml").read_text() for folder in (path.parent, FOLDER))
+    assert mine.split("[columns]")[0] == kept.split("[columns]")[0]  # bounds are those of the public rows
+    assert set(Schema.from_toml(mine).columns) == set(Schema.from_toml(kept).columns)
 
 
 @pytest.mark.parametrize("name", ["adult", "csv", "glyph", "images", "mnist", "mnist_few", "svhn"])
@@ -137,7 +157,10 @@ def test_a_dry_run_says_what_it_would_cost(name, copied, terrine):
 def test_ones_own_data_run_whole(name, copied, terrine, monkeypatch):
     """A net or forests are trained for a minute: a little of that, and all else in the file as it stands."""
     path = copied(name)
-    long, short = {"images": ("steps = 700", "steps = 10"), "csv": ("n_estimators = 25", "n_estimators = 5")}[name]
+    long, short = {
+        "images": ("steps = 700", "steps = 10"),
+        "csv": ("keep = ", "options = { n_estimators = 5 }\nkeep = "),
+    }[name]
     brief, once = re.subn(long, short, path.read_text())
     assert once == 1
     path.write_text(brief)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,19 @@ def test_nothing_typed_shows_where_to_begin(terrine):
     for words in ("terrine demo", "terrine init", "terrine run run.toml --dry-run", "terrine predict", "--help"):
         assert words in out
     assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_first_command_that_is_shown_can_be_typed(terrine, tmp_path, monkeypatch):
+    """With the page's file names, as it stands."""
+    shown = terrine()[1].replace("\\\n", "")
+    (words,) = re.findall(
+        r"^  terrine (init --private \S+ --public \S+ --label \S+\s+--classes \S+)", shown, re.MULTILINE
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "private.csv").write_text("age,ill\n50,no\n60,yes\n")
+    (tmp_path / "public.csv").write_text("age\n40\n70\n")
+    assert terrine(*words.split())[0] == 0
+    assert (tmp_path / "run.toml").is_file()
 
 
 @pytest.mark.parametrize("group", ["ledger", "keys"])

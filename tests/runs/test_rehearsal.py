@@ -58,6 +58,14 @@ def test_the_grid():
     assert len(told["cells"]) == 4
 
 
+def test_gnmax_answers_every_question_that_it_plans_for():
+    """As a run with that mechanism does; the other one withholds."""
+    X, y = rows(1200, apart=1.0)
+    every, some = (rehearsed(X, y, epsilons=[4.0], mechanism=name).cells[0] for name in ("gnmax", "confident"))
+    assert every.n_answered == every.n_answers == every.n_queries > 0
+    assert some.n_answered < some.n_queries
+
+
 def test_a_seed_decides_it_all():
     X, y = rows(400)
     assert rehearsed(X, y) == rehearsed(X, y)

@@ -91,8 +91,8 @@ See it work, about three minutes:
   terrine demo
 
 Your own data, as CSV or Parquet, a folder of images or of texts:
-  terrine init --private private.csv --public public.csv --label diagnosis
-                            write run.toml and schema.toml, with comments
+  terrine init --private private.csv --public public.csv --label ill \\
+    --classes no,yes        write run.toml and schema.toml, with comments
   terrine check private.csv --schema schema.toml
                             what is odd in your file (for your eyes only)
   terrine run run.toml --dry-run

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +16,7 @@ from terrine._toml import toml_value
 from terrine.cli.common import app
 from terrine.errors import InputError
 
+TABLE, TEXTS, IMAGES, ARRAYS = "a table", "a folder of texts", "a folder of images", "arrays"
 ROWS_PER_TEACHER, ROWS_PER_CLASS = 100, 4  # what a teacher should see at least
 FEWEST, MOST = 10, 1_000  # teachers
 UNITS = 10_000  # unless --units is given
@@ -25,13 +29,15 @@ def init_command(
     test: Annotated[
         Path | None, typer.Option(help="Public labelled rows, to measure the student with. Not needed.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column, of a table.")] = None,
     classes: Annotated[
-        str | None, typer.Option(help="The label's values, separated by commas (default: those in the test file).")
+        str | None, typer.Option(help="The label's values, separated by commas (default: those of --test).")
     ] = None,
     unit: Annotated[
         str | None,
-        typer.Option(help="The column that says whose row it is; of a folder, a pattern for file names."),
+        typer.Option(
+            help="The column that says whose row it is; of a folder, a pattern: '^([^_]+)_' takes ann from ann_1.png."
+        ),
     ] = None,
     units: Annotated[
         int | None, typer.Option(help="About how many people (or rows) you have: a round, public number.", min=1)
@@ -45,17 +51,24 @@ def init_command(
 
     The schema is drafted from the public file alone. Of the private file only the names of its columns are read.
     """
-    from terrine.schema import is_table
-
-    for file in (out, out.parent / "schema.toml"):
+    kind = _kind(public)
+    table = kind in (TABLE, TEXTS)
+    for file in (out, *([out.parent / "schema.toml"] if table else [])):
         if file.exists():
-            raise InputError(f"{file} is there already. Delete it, or name other settings with --out.")
-    for path in (private, public, *([] if test is None else [test])):
-        if not path.exists():
-            raise InputError(f"{path}: there is no such file or folder.")
-    table = is_table(public)
-    names = _classes(classes, test=test, label=label, table=table)
-    shape = _shape(image_shape) if public.is_dir() and not table and not (public / "X.npy").is_file() else None
+            raise InputError(f"{file} is there already. Delete it, or write to another folder: --out other/run.toml.")
+    for path in (private, *([] if test is None else [test])):
+        if (own := _kind(path)) != kind:
+            raise InputError(f"{path.name} is {own} and {public.name} is {kind}: they must be of one kind.")
+    if label is not None and kind != TABLE:
+        raise InputError(f"--label names a column of a table; {_labels_of(kind)}.")
+    if image_shape is not None and kind != IMAGES:
+        raise InputError(f"--image-shape is for folders of images, and {public.name} is {kind}.")
+    if unit is not None and kind == ARRAYS:
+        raise InputError("--unit names a column, or is a pattern for file names; arrays have their units in `unit`.")
+    if unit is not None and kind != TABLE:
+        _check_pattern(unit)
+    names = _classes(classes, test=test, label=label, kind=kind)
+    shape = _shape(image_shape) if kind == IMAGES else None
     schema = _schema(private, public, label=label, unit=unit, names=names) if table else None
     if schema is not None:
         _write(out.parent / "schema.toml", schema[0])
@@ -77,11 +90,43 @@ def init_command(
     print(f"Next: terrine run {out} --dry-run")
 
 
-def _classes(given: str | None, *, test: Path | None, label: str | None, table: bool) -> list[str]:
+def _kind(path: Path) -> str:
+    from terrine.schema import is_table
+
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder.")
+    if is_table(path):
+        return TEXTS if path.is_dir() else TABLE
+    if path.is_dir():
+        return ARRAYS if (path / "X.npy").is_file() else IMAGES
+    if path.suffix.lower() in (".npz", ".npy"):
+        return ARRAYS
+    raise InputError(f"{path.name}: rows must be in a .csv, .tsv, .parquet or .npz file, or in a folder.")
+
+
+def _labels_of(kind: str) -> str:
+    return "arrays have their labels in y" if kind == ARRAYS else "in a folder the names of sub-folders are the labels"
+
+
+def _check_pattern(unit: str) -> None:
+    try:
+        groups = re.compile(unit).groups
+    except re.error:
+        groups = 0
+    if not groups:
+        raise InputError(
+            "--unit for a folder is a regular expression with a group in brackets, the part of a file's name that says "
+            "whose it is: '^([^_]+)_' takes ann from ann_1.png."
+        )
+
+
+def _classes(given: str | None, *, test: Path | None, label: str | None, kind: str) -> list[str]:
     """The public list of classes: typed, or those of public labelled rows."""
     if given is not None:
         return [name.strip() for name in given.split(",")]
-    if test is not None and table:
+    if test is not None and kind == IMAGES:
+        return sorted(entry.name for entry in test.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if test is not None and kind in (TABLE, TEXTS):
         from terrine.schema import draft, read_table
         from terrine.schema.tables import LABEL_COLUMN
 
@@ -93,7 +138,8 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, table: 
             raise InputError(f"{test.name} has no column {column!r} (--label).")
         return list(draft(rows, label=column, source=test.name).classes)
     raise InputError(
-        "List the label's values with --classes a,b,c. They are public, so terrine never reads them from private rows."
+        "List the label's values with --classes a,b,c, or give public labelled rows with --test. The values are "
+        "public, so terrine never reads them from private rows."
     )
 
 
@@ -121,9 +167,9 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
         extra = []
     found = draft(rows, label=label, classes=names, unit=unit, source=public.name)
     notes = {**found.notes, **dict.fromkeys(extra, f"not in {public.name}: the student could not use it")}
-    from dataclasses import replace
-
     found = replace(found, ignore=(*found.ignore, *extra), notes=notes)
+    if not private.is_dir():
+        found.match(read_table(private), role=private.name)
     return found.to_toml(), any(isinstance(kind, Text) for kind in found.columns.values())
 
 
@@ -160,7 +206,7 @@ def _settings(
         "[teachers]",
         f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
         "#   but each then learns from less",
-        f'kind = "{"logistic" if texts else "forest"}"  # or boosting, logistic, lda, conv (images), sklearn',
+        f'kind = "{"logistic" if texts else "forest"}"  # of: forest, boosting, logistic, lda, conv (images), sklearn',
         "keep = false  # true for a label service: terrine serve",
         "",
         "[privacy]",
@@ -202,8 +248,8 @@ def _shape(given: str | None) -> list[int]:
 
 def _relative(path: Path, folder: Path) -> str:
     try:
-        return str(path.resolve().relative_to(folder.resolve()))
-    except ValueError:
+        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    except ValueError:  # on another drive
         return str(path.resolve())
 
 
@@ -214,7 +260,9 @@ def _write(path: Path, text: str) -> None:
 
 @app.command("predict")
 def predict_command(
-    student: Annotated[Path, typer.Argument(metavar="STUDENT", help="A student's folder, such as run/student.")],
+    student: Annotated[
+        Path, typer.Argument(metavar="STUDENT", help="A student's folder, such as run/student, or its run directory.")
+    ],
     new: Annotated[Path, typer.Argument(metavar="ROWS", help="New rows: a table, an array file or a folder.")],
     out: Annotated[Path, typer.Option(help="The predictions, a .csv file.")],
     keep: Annotated[
@@ -228,5 +276,6 @@ def predict_command(
     from terrine.students import load_student
     from terrine.students.predict import write_predictions
 
-    n = write_predictions(load_student(student), new, out, keep=keep or ())
+    inner = student / "student"
+    n = write_predictions(load_student(inner if inner.is_dir() else student), new, out, keep=keep or ())
     print(f"{out}: {n:,} predictions.")

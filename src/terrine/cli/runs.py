@@ -300,9 +300,9 @@ def rehearse_command(
     plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Play a run on labeled public rows, at no privacy cost.
+    """Try a run on labeled public rows, at no cost in privacy.
 
-    For several numbers of teachers and several budgets.
+    Several numbers of teachers and budgets are compared.
     """
     from terrine.report.plots import check_plot, rehearsal_plot
     from terrine.report.tables import print_rehearsal

@@ -75,18 +75,24 @@ def read_labelled(
     image_shape: tuple[int, ...] | None = None,
     encoder: Encoder | None = None,
 ) -> tuple[Any, NDArray[np.int64]]:
-    """Rows and labels of a public file, as `read_private` reads one; here a label that is unknown is refused."""
+    """Rows and labels of a public file, as `read_private` reads one.
+
+    Here a label that is unknown is refused, and a table needs no unit: nobody's rows are protected.
+    """
     path = Path(path)
-    if encoder is not None and is_table(path):  # whose rows they are is of no interest here
-        encoder = encoder.without_unit()
-    data = read_private(path, classes=classes, image_shape=image_shape, encoder=encoder)
-    if (data.y < 0).any():
-        row = int(np.argmax(data.y < 0))
-        lines = None if encoder is None else read_table(path).lines
-        label = None if encoder is None else encoder.schema.label
-        place = f"row {row}" if lines is None else f'line {lines[row]}, column "{label}"'
-        raise DataError(f"{path.name}, {place}: the label is not one of the classes.")
-    return data.X, data.y
+    place = ""
+    if is_table(path):
+        schema = _needed(encoder).schema
+        table = schema.match(read_table(path), role=path.name, need_label=True)
+        X, y = _needed(encoder).transform(table), labels(table, schema)
+        if table.lines is not None:
+            place = f'line {table.lines[np.argmax(y < 0)]}, column "{schema.label}"' if len(y) else ""
+    else:
+        data = read_private(path, classes=classes, image_shape=image_shape)
+        X, y = data.X, data.y
+    if (y < 0).any():
+        raise DataError(f"{path.name}, {place or f'row {np.argmax(y < 0)}'}: the label is not one of the classes.")
+    return X, y
 
 
 def read_public(
@@ -101,7 +107,7 @@ def read_public(
             return PublicData(_load(path, mmap_mode="r"))
         kind = _kind(path)
         if kind == "images":
-            found = sorted(file for file in path.rglob("*") if _is_image(file))
+            found = image_files(path)
             images, broken = _images(found, image_shape)
             if broken:
                 raise DataError(f"{found[broken[0]].relative_to(path)} is not an image that can be read.")
@@ -112,6 +118,11 @@ def read_public(
         return PublicData(arrays["X"])
     except DataError as error:
         raise DataError(_at(path, error)) from None
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images of a public folder, in the order of its rows."""
+    return sorted(file for file in folder.rglob("*") if _is_image(file))
 
 
 def _at(path: Path, error: DataError) -> str:

@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
-from terrine.accounting.planning import plan
+from terrine.accounting.planning import most_questions, plan
 from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, PlanError, TerrineError
 from terrine.executors import Executor
-from terrine.mechanisms import ABSTAIN, answer
+from terrine.mechanisms import ABSTAIN, Mechanism, answer
 from terrine.noise import SeededNoise
 from terrine.partitioning import Partition
 from terrine.relations import Relation
@@ -109,6 +109,7 @@ def rehearse(
     epsilons: Sequence[float],
     delta: float,
     seed: int,
+    mechanism: Literal["confident", "gnmax"] = "confident",
     planned_units: int | None = None,
     see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     executor: Executor | None = None,
@@ -123,6 +124,7 @@ def rehearse(
         n_teachers, epsilons: the grid.
         delta: of the guarantees.
         seed: decides the split, the teachers, the noise and the student.
+        mechanism: what answers: one that withholds unsure answers, or GNMax, which answers every question.
         planned_units: how many units the private data are planned to have: each pretended teacher learns from
             planned_units / n_teachers rows, as far as there are that many. Where there are too few for all teachers,
             their shares overlap. None: the labelled rows are shared out.
@@ -171,7 +173,8 @@ def rehearse(
                 progress=voting(place),
             )
             for k, epsilon in enumerate(budgets):
-                found = _cell(votes, data, asked, held, names, student, epsilon=epsilon, delta=delta, seed=seed)
+                budget = {"epsilon": epsilon, "delta": delta, "max_queries": len(asked)}
+                found = _cell(votes, data, asked, held, names, student, mechanism, budget, seed=seed)
                 cells.append(
                     Rehearsed(
                         n_teachers=m, epsilon=epsilon, rows_per_teacher=size, overlap=m * size > len(taught), **found
@@ -228,6 +231,7 @@ def rehearse_run(
         epsilons=epsilons,
         delta=config.privacy.delta,
         seed=config.seed,
+        mechanism="gnmax" if config.privacy.mechanism == "gnmax" else "confident",
         planned_units=config.data.units_planned if units is None else units,
         see=None if features is None else features.transform,
         executor=executor_of(config.teachers),
@@ -250,9 +254,9 @@ def _cell(
     held: NDArray[np.int64],
     classes: tuple[str, ...],
     student: Student,
+    mechanism: Literal["confident", "gnmax"],
+    budget: dict[str, Any],
     *,
-    epsilon: float,
-    delta: float,
     seed: int,
 ) -> dict[str, Any]:
     """Plan by the consensus that was found, answer with simulated noise, and train the student."""
@@ -275,16 +279,21 @@ def _cell(
         n_teachers=votes.n_teachers,
         consensus=min(max(consensus, 0.01), 0.99),
     )
+    noise: Mechanism
     try:
-        chosen = plan(standin=standin, epsilon=epsilon, delta=delta, max_queries=len(asked))
+        if mechanism == "gnmax":
+            noise, n_queries = most_questions(standin=standin, **budget)
+            n_answers = n_queries
+        else:
+            chosen = plan(standin=standin, **budget)
+            noise, n_queries, n_answers = chosen.mechanism, chosen.n_queries, chosen.n_answers
     except PlanError:
         return found | {"why_not": "this ε pays for no answers"}
-    drawn = answer(chosen.mechanism, votes[: chosen.n_queries], rng=SeededNoise(seed)).labels
     labels = np.full(len(asked), ABSTAIN, dtype=np.int64)
-    labels[: chosen.n_queries] = drawn
-    labels[np.cumsum(labels != ABSTAIN) > chosen.n_answers] = ABSTAIN
+    labels[:n_queries] = answer(noise, votes[:n_queries], rng=SeededNoise(seed)).labels
+    labels[np.cumsum(labels != ABSTAIN) > n_answers] = ABSTAIN
     given = labels != ABSTAIN
-    found |= {"n_queries": chosen.n_queries, "n_answers": chosen.n_answers, "n_answered": int(given.sum())}
+    found |= {"n_queries": n_queries, "n_answers": n_answers, "n_answered": int(given.sum())}
     if given.any():
         found["answer_accuracy"] = float((labels == truth)[given].mean())
     try:

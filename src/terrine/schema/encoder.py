@@ -6,7 +6,7 @@ import io
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,13 +66,6 @@ class Encoder:
                 if found.known.any():
                     typical[k] = np.median(_scaled(found, kind)[found.known])
         return cls(schema, {_TYPICAL: typical, **arrays})
-
-    def without_unit(self) -> Encoder:
-        """The same numbers, for tables that need not say whose rows they are: a unit's column is ignored."""
-        unit = self.schema.unit
-        if unit is None:
-            return self
-        return Encoder(replace(self.schema, unit=None, ignore=(*self.schema.ignore, unit)), self._arrays)
 
     @property
     def names(self) -> tuple[str, ...]:

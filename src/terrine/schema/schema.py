@@ -75,7 +75,9 @@ class Schema:
         """SHA-256 of all that the schema says, notes left out."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=False).encode()).hexdigest()
 
-    def match(self, table: Table, *, role: str, need_label: bool = False, need_unit: bool = False) -> Table:
+    def match(
+        self, table: Table, *, role: str, need_label: bool = False, need_unit: bool = False, advice: str | None = None
+    ) -> Table:
         """The table's columns by name, in the schema's order; label and unit after them, where it has them.
 
         Names are compared before any cell is read. A name may be quoted in a refusal: headers are public. Where most
@@ -84,6 +86,7 @@ class Schema:
         Args:
             role: what the table is called in a refusal, such as "public.csv".
             need_label, need_unit: refuse a table without the column.
+            advice: what to do about a refusal, for those who cannot change the schema.
         """
         wanted = [*self.columns]
         for column, needed, what in ((self.label, need_label, "label"), (self.unit, need_unit, "unit")):
@@ -100,7 +103,7 @@ class Schema:
                 "Does the file start with a line of column names?"
             )
         if absent or extra:
-            raise DataError(f"{role}: {_difference(absent, extra)}")
+            raise DataError(f"{role}: {_difference(absent, extra, advice)}")
         return table.select(wanted)
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,7 +232,7 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
     return found
 
 
-def _difference(absent: list[str], extra: list[str]) -> str:
+def _difference(absent: list[str], extra: list[str], advice: str | None) -> str:
     """What a table's columns lack and have too many of, and what to do, in one line."""
     parts, others, left = [], [], list(extra)
     for name in absent:
@@ -243,9 +246,9 @@ def _difference(absent: list[str], extra: list[str]) -> str:
         parts.append(f"missing: {_listed(others)}")
     if left:
         parts.append(f"not in the schema: {_listed(left)}")
-    advice = "Rename or add columns in the file, or change the schema"
-    if left:
-        advice += " (columns that nobody needs go to `ignore`)"
+    if advice is None:
+        advice = "Rename or add columns in the file, or change the schema"
+        advice += " (columns that nobody needs go to `ignore`)" if left else ""
     return f"{'; '.join(parts)}. {advice}."
 
 

@@ -367,6 +367,14 @@ def number_text(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
+def text_files(folder: Path) -> Iterator[Path]:
+    """The files of a folder of texts, in the order of its rows."""
+    for file in sorted(folder.rglob("*.txt")):
+        inside = file.relative_to(folder).parts
+        if file.is_file() and not any(part.startswith(".") for part in inside):
+            yield file
+
+
 def _texts(folder: Path, unit: str | None) -> Table:
     """Text files at any depth, by path."""
     try:
@@ -376,14 +384,8 @@ def _texts(folder: Path, unit: str | None) -> Table:
     if unit is not None and (pattern is None or pattern.groups < 1):
         raise InputError(f"`unit` must be a regular expression with one group in brackets, got {unit!r}.")
 
-    def found() -> Iterator[Path]:
-        for file in sorted(folder.rglob("*.txt")):
-            inside = file.relative_to(folder).parts
-            if file.is_file() and not any(part.startswith(".") for part in inside):
-                yield file
-
     def read() -> _Rows:
-        files = list(found())
+        files = list(text_files(folder))
         texts = [file.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "\ufffd") for file in files]
         parts = [file.relative_to(folder).parts for file in files]
         columns = {TEXT_COLUMN: as_text(texts), LABEL_COLUMN: as_text(one[0] if one[1:] else "" for one in parts)}

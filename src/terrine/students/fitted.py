@@ -24,8 +24,8 @@ from terrine._files import write_atomically
 from terrine.datasets import PublicData
 from terrine.datasets.rows import RowKind
 from terrine.errors import InputError, StoreError
-from terrine.schema import Encoder, read_table
-from terrine.schema.encoder import WEIGHTS_FILE
+from terrine.schema import Encoder, Schema, read_table
+from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.students.card import SCHEMA as CARD_SCHEMA
 from terrine.students.card import Card, page
 from terrine.students.lessons import About, checked_rows, public
@@ -108,9 +108,9 @@ class Fitted(ABC):
             "guarantee": public(card),
         }
         twin = {"schema": CARD_SCHEMA, **shown.to_json()}
-        columns = tuple(Encoder.from_files(more).schema.columns) if WEIGHTS_FILE in more else ()
-        text = page(shown, self.about, columns=columns)
-        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: text.encode()}
+        columns = _columns(more[SCHEMA_FILE]) if WEIGHTS_FILE in more else []
+        readable = page(shown, self.about, columns=columns).encode()
+        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: readable}
         files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
         folder = Path(folder)
         try:
@@ -202,6 +202,12 @@ def _verified(folder: Path) -> dict[str, bytes]:
 
 def _kind_facts(about: About) -> dict[str, Any]:
     return {} if about.kind is None else {"kind": about.kind.to_json()}
+
+
+def _columns(schema: bytes) -> list[str]:
+    """Names and kinds, for the page."""
+    columns = Schema.from_toml(schema.decode()).to_dict()["columns"]
+    return [f"{name} ({kind['kind']})" for name, kind in columns.items()]
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

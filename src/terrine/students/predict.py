@@ -12,16 +12,23 @@ import numpy as np
 
 from terrine._files import write_atomically
 from terrine.datasets import read_public
+from terrine.datasets.readers import image_files
 from terrine.errors import DataError, InputError
 from terrine.schema import is_table, read_table
+from terrine.schema.tables import text_files
 from terrine.students.api import FittedStudent
+
+_ADVICE = (
+    "Name columns as in the student's schema.toml; add missing ones, with blank cells if need be; leave out further "
+    "ones, or copy them with --keep"
+)
 
 
 def write_predictions(student: FittedStudent, source: str | Path, out: str | Path, *, keep: Sequence[str] = ()) -> int:
     """Write a .csv with a line for each row, in order; how many there are.
 
-    Columns: ``row`` from 1, those to ``keep``, ``prediction``, and ``P(class)`` for each class where the student gives
-    probabilities.
+    Columns: ``row`` from 1, of a folder ``file``, those to ``keep``, ``prediction``, and ``P(class)`` for each class
+    where the student gives probabilities.
     """
     source, out = Path(source), Path(out)
     if out.suffix.lower() != ".csv":
@@ -31,10 +38,10 @@ def write_predictions(student: FittedStudent, source: str | Path, out: str | Pat
     text = io.StringIO()
     lines = csv.writer(text)
     names = [f"P({name})" for name in student.classes] if found is not None else []
-    lines.writerow(["row", *keep, "prediction", *names])
+    lines.writerow(["row", *copied, "prediction", *names])
     for k, label in enumerate(labels):
         chances = [] if found is None else [f"{one:.6g}" for one in found[k]]
-        lines.writerow([k + 1, *(column[k] for column in copied), student.classes[label], *chances])
+        lines.writerow([k + 1, *(column[k] for column in copied.values()), student.classes[label], *chances])
     write_atomically(out, lambda file: file.write(text.getvalue().encode()))
     return len(labels)
 
@@ -47,14 +54,12 @@ def _predicted(student: FittedStudent, X: Any) -> tuple[Any, Any]:
     return np.argmax(found, axis=1), found
 
 
-def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, list[Any]]:
+def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:
+    """Rows as the student takes them, and columns to copy by name."""
     if not source.exists():
         raise DataError(f"{source}: there is no such file or folder.")
     if not is_table(source):
-        if keep:
-            raise InputError("--keep copies a column of a table, and these rows are not one.")
-        shape = student.about.row_shape if student.about.images else None
-        return read_public(source, image_shape=shape).X, []
+        return _arrays(student, source, keep)
     if student.encoder is None and student.about.kind is not None:
         raise InputError(
             f"{source.name} is a file, and this student has no schema to read it by: it takes {student.about.kind} in "
@@ -71,5 +76,22 @@ def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[An
             raise InputError(f"{source.name} has no column {name!r} (--keep).")
     schema = student.encoder.schema
     used = [name for name in table.names if name in schema.columns or name not in (*keep, schema.label, schema.unit)]
-    rows = student.encoder.transform(table.select(used), role=source.name)
-    return rows, [table.column(name).tolist() for name in keep]
+    found = schema.match(table.select(used), role=source.name, advice=_ADVICE)
+    if not len(found):
+        raise DataError(f"{source.name}: there is no row in it.")
+    files = {"file": [str(file.relative_to(source)) for file in text_files(source)]} if source.is_dir() else {}
+    return student.encoder.transform(found), {**files, **{name: table.column(name).tolist() for name in keep}}
+
+
+def _arrays(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:
+    if keep:
+        raise InputError("--keep copies a column of a table, and these rows are not one.")
+    images = source.is_dir() and not (source / "X.npy").is_file()
+    if images and not student.about.images:
+        takes = f"arrays of shape {student.about.row_shape}"
+        if student.encoder is not None:
+            takes = "tables with the columns " + ", ".join(f'"{name}"' for name in student.encoder.schema.columns)
+        raise InputError(f"{source.name} is a folder without texts, and this student takes {takes}.")
+    shape = student.about.row_shape if student.about.images else None
+    files = {"file": [str(file.relative_to(source)) for file in image_files(source)]} if images else {}
+    return read_public(source, image_shape=shape).X, files

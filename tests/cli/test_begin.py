@@ -1,0 +1,345 @@
+"""From one's own files to predictions: terrine init writes the settings, terrine predict applies the student."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+
+from terrine.datasets import PublicData
+from terrine.runs.config import read_config
+from terrine.runs.local import Run
+from terrine.schema import Date, Number, Schema, Text
+from terrine.students import SupervisedStudent, fit_student, load_student
+
+COLUMNS = ["age", "bmi", "ward", "admitted", "patient", "diagnosis"]
+CSV = ("--private", "private.csv", "--public", "public.csv", "--label", "diagnosis")
+
+
+def clinic(folder: Path) -> None:
+    """Tables with blanks, dates and words; the public file has its columns in another order."""
+    draw = random.Random(0)
+
+    def row(patient: int) -> dict[str, object]:
+        ill = draw.random() < 0.4
+        return {
+            "age": round(draw.gauss(50 + 12 * ill, 8)),
+            "bmi": "" if draw.random() < 0.1 else f"{draw.gauss(25 + 4 * ill, 3):.1f}",
+            "ward": draw.choice(["north", "south"] if ill else ["east", "north", "west"]),
+            "admitted": f"{draw.randrange(1, 29):02}.{draw.randrange(1, 13):02}.2023",
+            "patient": f"p{patient}",
+            "diagnosis": "malignant" if ill else "benign",
+        }
+
+    table(folder / "private.csv", COLUMNS, [row(k // 2) for k in range(2000)])
+    table(folder / "public.csv", ["ward", "admitted", "age", "bmi"], [row(0) for _ in range(400)])
+    table(folder / "test.csv", [*COLUMNS[:4], "diagnosis"], [row(0) for _ in range(200)])
+    table(folder / "new.csv", ["patient", *COLUMNS[:4]], [row(k) for k in range(7)])
+
+
+def table(path: Path, columns: list[str], rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        out = csv.DictWriter(file, columns, extrasaction="ignore")
+        out.writeheader()
+        out.writerows(rows)
+
+
+def texts(folder: Path) -> None:
+    draw, moods = random.Random(0), {"good": ["warm", "kind", "lovely"], "bad": ["cold", "rude", "awful"]}
+    for place, n in (("texts", 1200), ("public_texts", 200), ("test_texts", 80), ("new_texts", 5)):
+        for k in range(n):
+            mood = draw.choice(["good", "bad"])
+            inside = folder / place / (mood if place in ("texts", "test_texts") else "")
+            inside.mkdir(parents=True, exist_ok=True)
+            words = [draw.choice(moods[mood] if draw.random() < 0.4 else ["the", "room", "was"]) for _ in range(20)]
+            (inside / f"p{k // 2}_{k}.txt").write_text(" ".join(words))
+
+
+def images(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for place, n in (("images", 1200), ("public_images", 200), ("test_images", 80), ("new_images", 5)):
+        for k in range(n):
+            side = int(draw.integers(2))
+            inside = folder / place / (("left", "right")[side] if place in ("images", "test_images") else "")
+            inside.mkdir(parents=True, exist_ok=True)
+            pixels = draw.integers(0, 100, size=(8, 8))
+            pixels[:, 4 * side : 4 * side + 4] += 100
+            Image.fromarray(pixels.astype(np.uint8)).save(inside / f"p{k // 2}_{k}.png")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def quick(settings: Path) -> None:
+    """The settings as they were written, with simpler teachers and a larger epsilon: seconds, not a minute."""
+    text = settings.read_text()
+    for found, other in (
+        ("number = 10 ", 'executor = "serial"\nnumber = 25 '),
+        ("epsilon = 2.0", "epsilon = 8.0"),
+        ('kind = "forest"', 'kind = "logistic"'),
+    ):
+        text = text.replace(found, other)
+    settings.write_text(text)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
+    clinic(here)
+    code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "1000")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "Next: terrine run run.toml --dry-run"
+    schema = Schema.from_toml((here / "schema.toml").read_text())
+    assert (schema.label, schema.classes, schema.unit) == ("diagnosis", ("benign", "malignant"), "patient")
+    assert isinstance(schema.columns["admitted"], Date)
+    assert schema.columns["bmi"].blanks
+    assert isinstance(schema.columns["age"], Number)
+    settings = tomllib.loads((here / "run.toml").read_text())
+    assert settings["data"] == {"private": "private.csv", "public": "public.csv", "test": "test.csv",
+                                "schema": "schema.toml", "units_planned": 1000}  # fmt: skip
+    assert settings["privacy"]["delta"] == 1e-4
+    assert settings["teachers"]["number"] == 10
+
+    quick(here / "run.toml")
+    assert terrine("run", "run.toml", "--dry-run").code == 0
+    assert not (here / "run").exists()
+    code, out, err = terrine("run", "run.toml")
+    assert code == 0, err
+    (right,) = re.findall(r"Student: ([\d.]+)% right on 200 test rows", out)  # which have no column "patient"
+    assert float(right) > 70
+    card = (here / "run" / "student" / "model_card.md").read_text()
+    assert (
+        "| input | tables with the columns ward (category), admitted (date), age (number), bmi (number); `schema.toml`"
+        in card
+    )
+
+    code, out, err = terrine("predict", "run/student", "new.csv", "--out", "p.csv", "--keep", "patient")
+    assert (code, out, err) == (0, "p.csv: 7 predictions.\n", "")
+    found = lines(here / "p.csv")
+    assert list(found[0]) == ["row", "patient", "prediction", "P(benign)", "P(malignant)"]
+    assert [one["patient"] for one in found] == [f"p{k}" for k in range(7)]
+    student = load_student(here / "run" / "student")
+    assert [one["prediction"] for one in found] == [student.classes[k] for k in student.predict(here / "new.csv")]
+    assert all(abs(float(one["P(benign)"]) + float(one["P(malignant)"]) - 1) < 1e-5 for one in found)
+
+    new = lines(here / "new.csv")
+    table(here / "turned.csv", [*reversed(new[0])], new)
+    assert terrine("predict", "run", "turned.csv", "--out", "q.csv", "--keep", "patient").code == 0  # a run directory
+    assert (here / "q.csv").read_text() == (here / "p.csv").read_text()
+
+    table(here / "few.csv", ["age", "ward", "admitted", "Bmi"], [{**one, "Bmi": one["bmi"]} for one in new])
+    code, _, err = terrine("predict", "run/student", "few.csv", "--out", "r.csv")
+    assert code == 2
+    assert 'there is no column "bmi", but "Bmi" looks like it' in err
+    assert "change the schema" not in err  # the receiver cannot
+    table(here / "more.csv", [*new[0], "color"], [{**one, "color": "red"} for one in new])
+    code, _, err = terrine("predict", "run/student", "more.csv", "--out", "r.csv")
+    assert code == 2
+    assert 'not in the schema: "color"' in err
+    assert "--keep" in err
+    assert terrine("predict", "run/student", "more.csv", "--out", "r.csv", "--keep", "color").code == 0
+    table(here / "none.csv", [*new[0]], [])
+    for words, said in (
+        (["none.csv", "--out", "s.csv"], "none.csv: there is no row in it"),
+        (["absent.csv", "--out", "s.csv"], "absent.csv: there is no such file"),
+        (["new.csv", "--out", "s.csv", "--keep", "person"], "new.csv has no column 'person' (--keep)"),
+        (["new.csv", "--out", "s.txt"], "s.txt: predictions are written as a .csv file"),
+        ([".", "--out", "s.csv"], 'takes tables with the columns "ward", "admitted", "age", "bmi"'),
+    ):
+        code, _, err = terrine("predict", "run/student", *words)
+        assert code == 2
+        assert said in err
+    assert not (here / "s.csv").exists()
+
+
+def test_the_draft_says_nothing_of_private_cells(here, terrine):
+    """Private rows that differ in every cell, and in their number, give the same settings and schema."""
+    clinic(here)
+    options = (*CSV, "--classes", "benign,malignant", "--unit", "patient")
+    assert terrine("init", *options).code == 0
+    first = [(here / name).read_bytes() for name in ("run.toml", "schema.toml")]
+    assert "please change" in first[0].decode()  # no --units
+    (here / "private.csv").write_text(",".join(COLUMNS) + "\nx,y,z,no date,nobody,neither\n")
+    assert terrine("init", *options, "--out", "again/run.toml").code == 0
+    assert (here / "again" / "schema.toml").read_bytes() == first[1]
+    again = (here / "again" / "run.toml").read_text()
+    assert again.replace("../", "") == first[0].decode()
+    assert read_config(here / "again" / "run.toml").data.private == here / "private.csv"
+
+
+def test_columns_that_the_public_file_lacks_are_ignored_and_the_other_way_round_is_refused(here, terrine):
+    clinic(here)
+    private = lines(here / "private.csv")
+    table(here / "private.csv", [*COLUMNS, "notes"], private)
+    assert terrine("init", *CSV, "--classes", "benign,malignant").code == 0
+    assert set(Schema.from_toml((here / "schema.toml").read_text()).ignore) == {"patient", "notes"}
+    table(here / "private.csv", [name for name in COLUMNS if name != "bmi"], private)
+    code, _, err = terrine("init", *CSV, "--classes", "benign,malignant", "--out", "other/run.toml")
+    assert code == 2
+    assert 'private.csv: missing: "bmi"' in err
+    assert not (here / "other").exists()
+
+
+def test_texts_in_folders(here, terrine):
+    texts(here)
+    folders = ("--private", "texts", "--public", "public_texts", "--test", "test_texts")
+    code, _, err = terrine("init", *folders, "--unit", "^(p[0-9]+)_", "--units", "600")
+    assert (code, err) == (0, "")
+    schema = Schema.from_toml((here / "schema.toml").read_text())
+    assert schema.classes == ("bad", "good")
+    assert isinstance(schema.columns["text"], Text)
+    quick(here / "run.toml")
+    code, out, err = terrine("run", "run.toml")
+    assert code == 0, err
+    assert "one unit is added, removed or changed" in out
+    assert terrine("predict", "run/student", "new_texts", "--out", "p.csv").code == 0
+    found = lines(here / "p.csv")
+    assert list(found[0]) == ["row", "file", "prediction", "P(bad)", "P(good)"]
+    assert [one["file"] for one in found] == sorted(file.name for file in (here / "new_texts").iterdir())
+
+
+def test_images_in_folders(here, terrine):
+    images(here)
+    folders = ("--private", "images", "--public", "public_images", "--test", "test_images")
+    code, _, err = terrine("init", *folders, "--unit", "^(p[0-9]+)_", "--units", "600", "--image-shape", "8x8")
+    assert (code, err) == (0, "")
+    assert not (here / "schema.toml").exists()
+    data = read_config(here / "run.toml").data
+    assert (data.classes, data.image_shape) == (["left", "right"], (8, 8))
+    quick(here / "run.toml")
+    code, _, err = terrine("run", "run.toml")
+    assert code == 0, err
+    assert terrine("predict", "run/student", "new_images", "--out", "p.csv").code == 0
+    found = lines(here / "p.csv")
+    assert list(found[0]) == ["row", "file", "prediction", "P(left)", "P(right)"]
+    names = [one["file"] for one in found]
+    assert names == sorted(file.name for file in (here / "new_images").iterdir())
+    rows = np.stack([np.asarray(Image.open(here / "new_images" / name)) for name in names])
+    np.save(here / "rows.npy", rows)
+    assert terrine("predict", "run/student", "rows.npy", "--out", "q.csv").code == 0
+    assert [one["prediction"] for one in lines(here / "q.csv")] == [one["prediction"] for one in found]
+    assert "file" not in lines(here / "q.csv")[0]
+    code, _, err = terrine("predict", "run/student", "new_images", "--out", "r.csv", "--keep", "id")
+    assert code == 2
+    assert "--keep copies a column of a table" in err
+
+
+def test_a_student_without_a_schema_takes_arrays_and_no_table(here, terrine):
+    clinic(here)
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    student = fit_student(
+        SupervisedStudent(estimator=LogisticRegression()),
+        PublicData(X),
+        (X[:, 0] > 0).astype(np.int64),
+        classes=["no", "yes"],
+        seed=0,
+    )
+    student.save(here / "student", card={})
+    code, _, err = terrine("predict", "student", "new.csv", "--out", "p.csv")
+    assert code == 2
+    assert "new.csv is a table, and this student has no schema: it takes arrays of shape (3,)" in err
+    np.savez(here / "rows.npz", X=X)
+    assert terrine("predict", "student", "rows.npz", "--out", "p.csv").code == 0
+    assert [one["prediction"] for one in lines(here / "p.csv")] == [student.classes[k] for k in student.predict(X)]
+
+
+BAD = [
+    (["--private", "absent.csv", "--public", "public.csv"], "absent.csv: there is no such file or folder"),
+    ([*CSV[:4], "--classes", "a,b"], "Name the label's column with --label"),
+    ([*CSV[:4], "--test", "test.csv"], "Name the label's column with --label"),
+    ([*CSV[:5], "disease", "--classes", "a,b"], "private.csv has no column 'disease' (--label)"),
+    ([*CSV[:5], "disease", "--test", "test.csv"], "test.csv has no column 'disease' (--label)"),
+    ([*CSV, "--classes", "a,b", "--unit", "person"], "private.csv has no column 'person' (--unit)"),
+    (CSV, "List the label's values with --classes a,b,c, or give public labelled rows with --test"),
+    ([*CSV, "--classes", "benign"], "at least 2"),
+    ([*CSV, "--classes", "a,b", "--image-shape", "8x8"], "--image-shape is for folders of images"),
+    ([*CSV[:2], "--public", "public_texts", "--classes", "a,b"], "private.csv is a table and public_texts is a folder"),
+    (["--private", "notes.md", "--public", "notes.md", "--classes", "a,b"], "notes.md: rows must be in a .csv"),
+    (["--private", "texts", "--public", "public_texts", "--classes", "a,b", "--label", "y"], "names of sub-folders"),
+    (["--private", "texts", "--public", "public_texts", "--classes", "a,b", "--unit", "p.*_"], "a group in brackets"),
+    (["--private", "pictures", "--public", "pictures", "--classes", "a,b"], "--image-shape 28x28"),
+    (
+        ["--private", "pictures", "--public", "pictures", "--classes", "a,b", "--image-shape", "8"],
+        "--image-shape 28x28",
+    ),
+    (["--private", "r.npz", "--public", "r.npz", "--classes", "a,b", "--unit", "who"], "arrays have their units in"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[said[:40] for _, said in BAD])
+def test_what_does_not_fit_is_said_and_nothing_is_written(here, terrine, words, said):
+    clinic(here)
+    for name in ("texts/a", "public_texts"):
+        (here / name).mkdir(parents=True)
+        (here / name / "1.txt").write_text("a text")
+    (here / "pictures").mkdir()
+    (here / "notes.md").write_text("notes")
+    np.savez(here / "r.npz", X=np.zeros((2, 2)), y=np.zeros(2, dtype=int))
+    code, out, err = terrine("init", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not list(here.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", ["run.toml", "schema.toml"])
+def test_files_that_are_there_are_never_written_over(here, terrine, name):
+    clinic(here)
+    (here / name).write_text("mine")
+    code, _, err = terrine("init", *CSV, "--classes", "benign,malignant")
+    assert code == 2
+    assert f"{name} is there already" in err
+    assert (here / name).read_text() == "mine"
+    assert len(list(here.glob("*.toml"))) == 1
+
+
+def test_arrays(here, terrine):
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(500, 3))
+    np.savez(here / "private.npz", X=X, y=(X[:, 0] > 0).astype(int))
+    np.savez(here / "public.npz", X=draw.normal(size=(100, 3)))
+    options = ("--private", "private.npz", "--public", "public.npz", "--classes", "no,yes", "--units", "500")
+    assert terrine("init", *options).code == 0
+    assert not (here / "schema.toml").exists()
+    run = Run.create(read_config(here / "run.toml"), here / "run")
+    assert run.task.classes == ("no", "yes")
+
+
+def test_a_label_that_is_unknown_in_a_public_file_is_named_by_its_line(here, terrine):
+    """Also where the schema has a unit and some public rows lack one: none of them is left out."""
+    clinic(here)
+    rows = [{**one, "patient": ""} for one in lines(here / "test.csv")]
+    rows[4]["diagnosis"] = "neither"
+    table(here / "test.csv", COLUMNS, rows)
+    assert terrine("init", *CSV, "--test", "test.csv", "--classes", "benign,malignant", "--unit", "patient").code == 0
+    code, _, err = terrine("run", "run.toml", "--dry-run")
+    assert code == 2
+    assert 'test.csv, line 6, column "diagnosis": the label is not one of the classes.' in err
+
+
+def test_csv_of_predictions_can_be_read_by_any_reader(here, terrine):
+    """Names with commas and quotes are quoted."""
+    X = np.eye(2)[np.arange(40) % 2]
+    names = ['no, "never"', "yes"]
+    student = fit_student(
+        SupervisedStudent(estimator=LogisticRegression()), PublicData(X), np.arange(40) % 2, classes=names, seed=0
+    )
+    student.save(here / "student", card={})
+    np.save(here / "rows.npy", X)
+    assert terrine("predict", "student", "rows.npy", "--out", "p.csv").code == 0
+    found = list(csv.reader(io.StringIO((here / "p.csv").read_text())))
+    assert found[0] == ["row", "prediction", 'P(no, "never")', "P(yes)"]
+    assert found[1][1] == names[0]

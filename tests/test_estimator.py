@@ -165,7 +165,7 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
     [
         ({"delta": None}, "Expected delta, got none"),
         ({"classes": None}, "Expected classes"),
-        ({"classes": ["ash", "birch"]}, "Expected labels among classes, got one that is not in row"),
+        ({"classes": ["ash", "birch"]}, "of y has a label that is not in `classes`"),
         ({"classes": ["ash", "ash", "birch"]}, "different labels"),
         ({"mechanism": None}, "either mechanism, or epsilon"),
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),

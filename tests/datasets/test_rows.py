@@ -113,7 +113,7 @@ def test_a_row_is_known_by_itself():
         (pd.DataFrame({"a": []}), "at least one row"),
         (pl.LazyFrame({"a": [1]}), "collect"),
         (["Ann", None], "Row 1 of X is not text"),
-        (sparse.csr_array([[0.0, np.nan]]), "finite.* in row 0"),
+        (sparse.csr_array([[0.0, np.nan]]), "must be finite; row 0 has nan"),
         ([["a"], ["b"]], "numbers, got dtype"),
     ],
 )

@@ -86,7 +86,7 @@ MISTAKES = [
     (["analyze", "v.npy", *GIVEN, "--classes", "9"], "The file has 2 classes (columns), not 9."),
     (
         ["analyze", "v.npy", *GIVEN, "--plot", "plot.txt"],
-        "Expected a plot file that ends in .png, .svg, .pdf, got plot.txt.",
+        "A plot file must end in .png, .svg, .pdf, got plot.txt.",
     ),
     (["analyze", "v.npy", *INTERACTIVE], "--mechanism interactive needs --student-proba."),
     (["analyze", "v.npy", *GIVEN, "--student-proba", "short.npy"], "--student-proba needs --mechanism interactive"),

@@ -303,7 +303,10 @@ def rehearse_command(
     plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Play a run on labeled public rows, for several numbers of teachers and budgets. Costs no privacy."""
+    """Play a run on labeled public rows, at no cost in privacy.
+
+    For several numbers of teachers and budgets.
+    """
     from terrine.report.plots import check_plot, rehearsal_plot
     from terrine.report.tables import print_rehearsal
     from terrine.runs.config import read_config

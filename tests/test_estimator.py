@@ -163,14 +163,14 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"delta": None}, "Expected delta, got none"),
-        ({"classes": None}, "Expected classes"),
+        ({"delta": None}, "delta is missing: give"),
+        ({"classes": None}, "classes is missing: give"),
         ({"classes": ["ash", "birch"]}, "of y has a label that is not in `classes`"),
         ({"classes": ["ash", "ash", "birch"]}, "different labels"),
         ({"mechanism": None}, "either mechanism, or epsilon"),
         ({"epsilon": 1.0}, "either mechanism, or epsilon"),
         ({"n_queries": 301}, "at most 300"),
-        ({"method": "dealt"}, "Expected method"),
+        ({"method": "dealt"}, "method must be"),
         ({"n_teachers": 601}, "more teachers than units"),
         ({"delta": 0.5}, "δ = 0.5 is too large for 600 units"),
         ({"n_queries": 2}, "at most 2 answers for 3 classes"),

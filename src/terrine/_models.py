@@ -35,7 +35,7 @@ def check_classifier(estimator: Any) -> None:
     from sklearn.base import BaseEstimator, is_classifier
 
     if not isinstance(estimator, BaseEstimator) or not is_classifier(estimator):
-        raise InputError(f"Expected a scikit-learn classifier, got {type(estimator).__name__}.")
+        raise InputError(f"estimator must be a scikit-learn classifier, got {type(estimator).__name__}.")
 
 
 def seeded_clone(estimator: Any, seed: int | Sequence[int]) -> Any:
@@ -83,7 +83,7 @@ def load_estimators(data: bytes) -> Any:
     except StoreError:
         raise
     except Exception:  # skops and zipfile raise many types for damaged files
-        raise StoreError("Expected a skops file of models, got one that cannot be read.") from None
+        raise StoreError("The skops file of models is damaged, or not one. Use a copy as it was saved.") from None
 
 
 def _trusted(data: bytes) -> list[str]:
@@ -91,7 +91,7 @@ def _trusted(data: bytes) -> list[str]:
     found: list[str] = _skops().get_untrusted_types(data=data)
     foreign = [name for name in found if not name.startswith(_PARTS)]
     if foreign:
-        raise StoreError(f"Expected scikit-learn models, got types that are not trusted: {foreign[:3]}.")
+        raise StoreError(f"The models hold types that are not trusted, and are not loaded: {foreign[:3]}.")
     return found
 
 
@@ -110,7 +110,9 @@ def load_arrays(data: bytes, *, what: str) -> dict[str, NDArray[Any]]:
     try:
         return dict(safetensors.load(data))
     except Exception:  # safetensors raises its own type for whatever is wrong
-        raise StoreError(f"Expected a safetensors file of {what}, got one that cannot be read.") from None
+        raise StoreError(
+            f"The safetensors file of {what} is damaged, or not one. Use a copy as it was saved."
+        ) from None
 
 
 def _safetensors() -> Any:

@@ -142,7 +142,7 @@ class Partition:
         _validate.choice("method", method, METHODS)
         relation = Relation(relation)
         if relation not in RELATIONS or (method == "balanced" and relation == Relation.UNIT_ANY):
-            raise InputError(f"Expected a relation that {method} shares have, got {relation.sentence[:80]!r}.")
+            raise InputError(f"relation must be one that {method} shares have, got {relation.sentence[:80]!r}.")
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise InputError(f"assignment must be (n_rows,) whole numbers, got {given.dtype} on {given.ndim} axes.")
         if given.size and not (given.min() >= 0 and given.max() < n_teachers):

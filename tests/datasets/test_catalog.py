@@ -64,6 +64,6 @@ def test_unknown_names_and_options_are_refused():
     for ask in (load, describe, prepare):
         with pytest.raises(InputError, match="name must be one of mnist, svhn"):
             ask("imagenet")
-    with pytest.raises(InputError, match="mnist has no option n_private. It has: progress"):
+    with pytest.raises(InputError, match=r"mnist has no option n_private\. It has: progress"):
         load("mnist", n_private=5)
     assert len(load("blobs", n_private=7).private) == 7

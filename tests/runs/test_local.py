@@ -477,7 +477,7 @@ def test_too_few_answers_of_a_class(settings, tmp_path):
     run = Run.create(settings, tmp_path / "r")
     run.teach()
     assert (run.label().labels == ABSTAIN).all()
-    with pytest.raises(InputError, match="at least one answered row"):
+    with pytest.raises(InputError, match="has an answer, so that there is nothing to learn"):
         run.learn()
 
 
@@ -532,7 +532,7 @@ STUDENT = SETTINGS[SETTINGS.index("[student]") :]
             'kind = "supervised"\nestimator = "os.system"',
             r"dotted name of a class in scikit-learn, .* got 'os\.system'",
         ),
-        ('kind = "supervised"\nestimator = "sklearn.svm.SVR"', "Expected a scikit-learn classifier, got SVR"),
+        ('kind = "supervised"\nestimator = "sklearn.svm.SVR"', "estimator must be a scikit-learn classifier, got SVR"),
         ('kind = "supervised"\nestimator = "sklearn.svm"', "The options do not fit svm"),
         ('kind = "features"\nestimator = "sklearn.svm.SVC"\noptions = {c = 1}', "The options do not fit SVC"),
         ('kind = "vat"\noptions = {step = 5}', r"student\.options: .*'step'"),

@@ -101,7 +101,7 @@ class Guarantee:
         found = _validate.from_json(cls, value)
         _validate.between("delta", found.delta, 0.0, 1.0)
         if found.epsilon < 0:
-            raise InputError(f"Expected epsilon >= 0, got epsilon={found.epsilon}.")
+            raise InputError(f"epsilon must be at least 0, got {found.epsilon}.")
         return found
 
 

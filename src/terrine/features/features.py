@@ -168,14 +168,14 @@ class Features:
         """Features as they were saved: schema, shapes and hash are checked, and nothing in the file is executed."""
         path = Path(path)
         if not path.is_file():
-            raise DataError(f"Expected a file of features, got no such file: {path}.")
+            raise DataError(f"{path}: no such file. Give a file of features.")
         safetensors = require("safetensors", use="A file of features", extra="keep")
         try:
             with safetensors.safe_open(path, "np") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except Exception:  # safetensors raises its own type for whatever is wrong
-            raise DataError(f"Expected a safetensors file of features, got one that cannot be read: {path}.") from None
+            raise DataError(f"{path}: the file is damaged, or not a safetensors file of features.") from None
         if metadata.get("schema") != SCHEMA:
             raise DataError(f"{path}: this is not a file of features of schema {SCHEMA}.")
         if metadata.get("sha256") != _digest(tensors):
@@ -217,7 +217,7 @@ def fit_features(
         progress: called with the share that is done.
     """
     if isinstance(public, PrivateData):
-        raise InputError("Expected public rows to learn features from, got PrivateData.")
+        raise InputError("Features are learned from public rows, and this is PrivateData. Give PublicData.")
     rows = array_of(public, who="fit_features")
     seed = _validate.integer("seed", seed, at_least=0)
     if recipe.encoder:

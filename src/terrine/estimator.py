@@ -284,8 +284,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _planned(self, n_classes: int, n_public: int) -> tuple[Mechanism, int, int | None]:
         """What answers, how often it is asked and may answer: from public inputs only."""
         if (self.mechanism is None) == (self.epsilon is None):
-            given = "neither" if self.mechanism is None else "both"
-            raise InputError(f"Give mechanism, or epsilon for a plan, and not both; {given} was given.")
+            given = "neither was" if self.mechanism is None else "both were"
+            raise InputError(f"Give mechanism, or epsilon for a plan, and not both; {given} given.")
         most = n_public if self.n_queries is None else _validate.integer("n_queries", self.n_queries, at_least=1)
         if most > n_public:
             raise InputError(f"n_queries must be at most {n_public}, the rows of X_public, got {most}.")

@@ -151,7 +151,7 @@ def test_files_with_right_sums_and_wrong_contents_are_refused(students, name, tm
             load_student(tmp_path)
     (tmp_path / "model_card.json").write_text(card.replace('"kind": "', '"kind": "other '))
     seal(tmp_path)
-    with pytest.raises(StoreError, match="a net or an estimator"):
+    with pytest.raises(StoreError, match="holds a student of an unknown kind"):
         load_student(tmp_path)
 
 

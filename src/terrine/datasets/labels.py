@@ -18,8 +18,11 @@ def named_classes(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]
     """Names to vote by, and the labels themselves, (n_classes,)."""
     given = list(classes)
     kinds = {_kind(value) for value in given}
-    if len(given) < 2 or len({_key(value) for value in given}) != len(given):
-        raise InputError(f"classes must be a list of at least 2 labels, all different, got {len(given)}.")
+    different = len({_key(value) for value in given})
+    if len(given) < 2 or different != len(given):
+        raise InputError(
+            f"classes must be at least 2 labels, all different, got {len(given)} with {different} different ones."
+        )
     if len(kinds) > 1:
         raise InputError("classes must all be of one type: all text, all numbers, and so on.")
     if kinds <= set(_PLAIN):

@@ -154,7 +154,7 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
         Labeller(voters, CHECKED, ledger, rng=SeededNoise(0)).label(np.zeros((1, 4)), request_id="an experiment")
     fitted = classifier(ledger=tmp_path / "budget.sqlite").fit(X, Y, X_public=PUBLIC)
     assert fitted.answers_.secure  # its own noise was
-    with pytest.raises(InputError, match=r"answered with seeded noise.*no guarantee: begin a new ledger"):
+    with pytest.raises(InputError, match=r"no guarantee: the ledger has answered with seeded noise"):
         fitted.guarantee_  # noqa: B018
     with pytest.raises(NotFittedError):
         classifier().guarantee_  # noqa: B018
@@ -163,14 +163,14 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"delta": None}, "Expected delta, got none"),
-        ({"classes": None}, "Expected classes"),
-        ({"classes": ["ash", "birch"]}, "Expected labels among classes, got one that is not in row"),
-        ({"classes": ["ash", "ash", "birch"]}, "different labels"),
-        ({"mechanism": None}, "either mechanism, or epsilon"),
-        ({"epsilon": 1.0}, "either mechanism, or epsilon"),
+        ({"delta": None}, "delta is missing: give"),
+        ({"classes": None}, "classes is missing: give"),
+        ({"classes": ["ash", "birch"]}, "of y has a label that is not in `classes`"),
+        ({"classes": ["ash", "ash", "birch"]}, "at least 2 labels, all different"),
+        ({"mechanism": None}, "Give mechanism, or epsilon for a plan, and not both"),
+        ({"epsilon": 1.0}, "Give mechanism, or epsilon for a plan, and not both"),
         ({"n_queries": 301}, "at most 300"),
-        ({"method": "dealt"}, "method must be one of"),
+        ({"method": "dealt"}, "method must be"),
         ({"n_teachers": 601}, "more teachers than units"),
         ({"delta": 0.5}, "δ = 0.5 is too large for 600 units"),
         ({"n_queries": 2}, "at most 2 answers for 3 classes"),

@@ -134,20 +134,23 @@ def test_an_odd_id_is_refused_or_moves_its_own_rows_only(
     ("ids", "said"),
     [
         ([*NUMBERS[:-1], SECRET], "got text in row 399 after a whole number; write all of them as text"),
-        ([SECRET, *NUMBERS[1:]], "got a whole number in row 1 after text"),
-        ([*NUMBERS[:-1], None], "got neither in row 399; write all ids as text, and leave out rows that have none"),
-        ([None, *WORDS[1:]], "got neither in row 0"),
-        ([*NUMBERS[:-1], True], "got neither in row 399"),
-        ([float(k) for k in NUMBERS], "got neither in row 0"),
-        (np.array(NUMBERS, dtype=float), "got dtype float64; write them as text .whole numbers turn into floats"),
+        ([SECRET, *NUMBERS[1:]], "id in row 1 is a whole number, and the first one is text"),
+        (
+            [*NUMBERS[:-1], None],
+            "id in row 399 is missing, .* Write all ids as text, and leave out rows that have none",
+        ),
+        ([None, *WORDS[1:]], "id in row 0 is missing, or neither"),
+        ([*NUMBERS[:-1], True], "id in row 399 is missing, or neither"),
+        ([float(k) for k in NUMBERS], "id in row 0 is missing, or neither"),
+        (np.array(NUMBERS, dtype=float), "got dtype float64. Write them as text .whole numbers turn into floats"),
         (pd.Series([*NUMBERS[:-1], None]), "got dtype float64"),
-        (pd.Series([*NUMBERS[:-1], None], dtype="Int64"), "got neither in row 399"),
-        (pd.Series([*WORDS[:-1], None], dtype="string"), "got neither in row 399"),
+        (pd.Series([*NUMBERS[:-1], None], dtype="Int64"), "id in row 399 is missing, or neither"),
+        (pd.Series([*WORDS[:-1], None], dtype="string"), "id in row 399 is missing, or neither"),
         (pd.Series(pd.date_range("2020", periods=N)), "got dtype datetime64"),
-        (np.array(NUMBERS, dtype=np.uint64) + np.uint64(2**63), "below 2\\^63, got a larger one in row 0; write all"),
-        (np.ma.masked_equal(NUMBERS, 1017), "got neither in row 17"),
+        (np.array(NUMBERS, dtype=np.uint64) + np.uint64(2**63), "row 0 is 2\\^63 or larger. Write all"),
+        (np.ma.masked_equal(NUMBERS, 1017), "id in row 17 is missing, or neither"),
         (np.array(WORDS).astype("S"), "got dtype .S10"),
-        ([*WORDS[:-1], "a" * 1001], "at most 1000 characters, got a longer one in row 399"),
+        ([*WORDS[:-1], "a" * 1001], "id in row 399 is longer than 1000 characters"),
         (NUMBERS[:-1], "one unit id for each row"),
         (pd.DataFrame({"who": NUMBERS}), "one unit id for each row"),
         ("a" * N, "one unit id for each row"),
@@ -208,7 +211,7 @@ def model(classes: Any) -> PATEClassifier:
 )
 def test_classes_of_several_kinds_are_refused(classes: list[Any]) -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
-    with pytest.raises(InputError, match="Expected classes"):
+    with pytest.raises(InputError, match="classes must"):
         model(classes).fit(X, [classes[0]] * 60, X_public=X)
 
 
@@ -230,7 +233,7 @@ def test_a_label_of_another_kind_is_refused_by_its_row(classes: list[Any], odd: 
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = [classes[k % 2] for k in range(60)]
     y[ODD] = odd
-    with pytest.raises(InputError, match=f"row {ODD}"):
+    with pytest.raises(InputError, match=f"Row {ODD} of y has a label that is not in `classes`"):
         model(classes).fit(X, DOORS[door](y, tmp_path), X_public=X)
 
 

@@ -37,71 +37,26 @@ RIDDLES = (
     r"nobody's business",
     r"in its own words",
 )
-# Rooms whose messages say what is wrong, where, and what to do next; the others still say "Expected X, got Y."
+# Rooms whose messages say what is wrong, where, and what to do next: all but the schema's
 PLAIN = (
     "_",
     "accounting/",
     "budgets",
+    "cli/",
+    "datasets/",
     "errors",
+    "estimator",
     "executors",
     "features/",
     "labeller/",
-    "ledger/",
-    "mechanisms",
-    "noise",
 )
-PLAIN += ("partitioning", "release/", "sensitive", "service/", "teachers/", "votes")
+PLAIN += ("ledger/", "mechanisms", "noise", "partitioning", "published", "relations", "release/", "report/", "runs/")
+PLAIN += ("sensitive", "service/", "students/", "teachers/", "votes")
 # Occurrences today, in files that are not yet rewritten
 ALLOWED = {
-    "README.md": 4,
-    "docs/api.md": 1,
     "docs/architecture.md": 1,
-    "docs/cli.md": 5,
-    "docs/ledger.md": 5,
-    "docs/service.md": 2,
-    "src/terrine/_validate.py": 1,
-    "src/terrine/accounting/costs.py": 2,
-    "src/terrine/accounting/theorems.py": 1,
-    "src/terrine/budgets.py": 13,
-    "src/terrine/cli/analyses.py": 5,
-    "src/terrine/cli/serving.py": 2,
-    "src/terrine/datasets/adult.py": 1,
-    "src/terrine/datasets/blobs.py": 1,
-    "src/terrine/datasets/data.py": 2,
-    "src/terrine/datasets/files.py": 1,
-    "src/terrine/datasets/fonts.py": 3,
-    "src/terrine/datasets/glyph.py": 1,
-    "src/terrine/datasets/mnist.py": 1,
-    "src/terrine/datasets/readers.py": 4,
-    "src/terrine/datasets/svhn.py": 2,
-    "src/terrine/errors.py": 1,
-    "src/terrine/estimator.py": 3,
-    "src/terrine/features/features.py": 5,
-    "src/terrine/labeller/labeller.py": 3,
-    "src/terrine/labeller/voters.py": 1,
-    "src/terrine/ledger/audit.py": 3,
-    "src/terrine/ledger/backends.py": 1,
-    "src/terrine/ledger/chain.py": 1,
-    "src/terrine/ledger/entries.py": 5,
-    "src/terrine/ledger/ledger.py": 4,
-    "src/terrine/ledger/store.py": 1,
-    "src/terrine/mechanisms.py": 1,
-    "src/terrine/partitioning.py": 4,
-    "src/terrine/release/tested.py": 6,
-    "src/terrine/release/tested_chances.py": 2,
-    "src/terrine/runs/base.py": 2,
-    "src/terrine/runs/config.py": 2,
-    "src/terrine/runs/interactive.py": 3,
-    "src/terrine/runs/local.py": 2,
-    "src/terrine/runs/remote.py": 1,
-    "src/terrine/service/batching.py": 3,
-    "src/terrine/service/client.py": 4,
-    "src/terrine/service/keys.py": 2,
-    "src/terrine/service/parsing.py": 2,
-    "src/terrine/service/schemas.py": 1,
-    "src/terrine/service/wire.py": 1,
-    "src/terrine/students/nets.py": 2,
-    "src/terrine/students/neural.py": 2,
+    "docs/ledger.md": 1,
+    "src/terrine/schema/drafting.py": 1,
 }
 
 
@@ -153,7 +108,7 @@ def test_messages_do_not_make_the_reader_compare_two_things() -> None:
     rooms = tuple(f"src/terrine/{room}" for room in PLAIN)
     for name, text in texts().items():
         if name.startswith(rooms):
-            assert not re.findall(r"Expected [^.]*", text), name
+            assert not re.findall(r"Expected (?!2D array)[^.]*", text), name  # that one is scikit-learn's
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def load_estimators(data: bytes) -> Any:
     except StoreError:
         raise
     except Exception:  # skops and zipfile raise many types for damaged files
-        raise StoreError("This skops file of models cannot be read. Delete it and teach again.") from None
+        raise StoreError("The skops file of models is damaged, or not one. Use a copy as it was saved.") from None
 
 
 def _trusted(data: bytes) -> list[str]:
@@ -91,9 +91,7 @@ def _trusted(data: bytes) -> list[str]:
     found: list[str] = _skops().get_untrusted_types(data=data)
     foreign = [name for name in found if not name.startswith(_PARTS)]
     if foreign:
-        raise StoreError(
-            f"The models hold types that are neither skops' nor scikit-learn's, and are not trusted: {foreign[:3]}."
-        )
+        raise StoreError(f"The models hold types that are not trusted, and are not loaded: {foreign[:3]}.")
     return found
 
 
@@ -112,7 +110,9 @@ def load_arrays(data: bytes, *, what: str) -> dict[str, NDArray[Any]]:
     try:
         return dict(safetensors.load(data))
     except Exception:  # safetensors raises its own type for whatever is wrong
-        raise StoreError(f"This safetensors file of {what} cannot be read. Delete it and teach again.") from None
+        raise StoreError(
+            f"The safetensors file of {what} is damaged, or not one. Use a copy as it was saved."
+        ) from None
 
 
 def _safetensors() -> Any:

@@ -51,32 +51,32 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     Args:
         teacher: a scikit-learn classifier (or Pipeline, which then learns inside one share), or one of terrine's
-            teachers; a random forest unless given.
-        student: a scikit-learn classifier or one of terrine's students; a random forest unless given.
+            teachers (default: a random forest).
+        student: a scikit-learn classifier or one of terrine's students (default: a random forest).
         schema: what the columns of tables are, public: a Schema, or the path of a schema.toml. None: a draft from
             X_public alone, where teacher and student could not take its columns as they are (words, dates, categories,
             blanks), and neither is a Pipeline. False: rows as they are, always. See docs/schema.md.
         classes: all labels there can be, public: reading them off private labels would leak (default: the schema's).
-        n_teachers: the private rows are dealt to so many.
+        n_teachers: how many teachers the private rows are dealt to.
         delta: of the guarantee; below one over the number of private records.
         mechanism: what answers, with ``n_queries`` and ``n_answers``; or None, for a plan from ``epsilon`` and the
             share of teachers assumed to agree, ``consensus``.
-        n_queries: so many public rows are asked about (default: all, or as many as the plan gives).
-        n_answers: at most so many are answered (default: all that pass the check).
+        n_queries: how many public rows are asked about (default: all, or as many as the plan gives).
+        n_answers: how many are answered at most (default: all that pass the check).
         method: "hashed" or "balanced" shares.
         min_units: fewer people than this in a share are refused.
         planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
-            neighbouring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
+            neighboring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
         accept_large_delta: go on where delta is not below one over the number of units.
         ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
             TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
-        executor: Serial() unless given; Processes(), Ray().
+        executor: Serial() (the default), Processes() or Ray().
         random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
             seeded.
 
     Attributes:
         classes_: as given.
-        guarantee_: what may be published: epsilon, delta, and between which neighbours. There is none (InputError)
+        guarantee_: what may be published: epsilon, delta, and between which neighbors. There is none (InputError)
             where the ledger ever answered with seeded noise: such answers are not private.
         answers_: (n_queries,) what the teachers released.
         student_: the fitted student.
@@ -161,7 +161,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         Args:
             X: private rows. Nothing may have been fitted to them before (no pooled scaling): see docs/pitfalls.md.
             y: their labels, each among ``classes``.
-            X_public: unlabelled rows of the same kind that anyone may see.
+            X_public: unlabeled rows of the same kind that anyone may see.
             unit: whom each row belongs to; without it every row is its own unit.
             groups: the same, as scikit-learn calls it.
         """
@@ -176,9 +176,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if unit is not None and groups is not None:
             raise InputError("Give unit or groups, which are two names of the same thing, and not both.")
         if X_public is None:
-            raise InputError("Expected X_public, unlabelled rows that anyone may see, got none.")
+            raise InputError("X_public is missing: give unlabeled rows that anyone may see.")
         if self.delta is None:
-            raise InputError("Expected delta, got none.")
+            raise InputError("delta is missing: give a number below 1 / number of people.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
         learners = [_table_estimator(one) for one in (self._teacher(), self._student())]
         self.encoder_ = encoder_for(self.schema, X, X_public, learners=learners)
@@ -239,8 +239,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_is_fitted(self, "student_")
         if self._guarantee is None:
             raise InputError(
-                "Expected a ledger of secure noise, got one that has answered with seeded noise, for experiments; it "
-                "gives no guarantee: begin a new ledger."
+                "There is no guarantee: the ledger has answered with seeded noise, which is for experiments. Begin a "
+                "new ledger."
             )
         return self._guarantee
 
@@ -314,7 +314,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             _check_feature_names(self, X, reset=True)
             rows, public = _private_rows(X, nan_ok=nan_ok), _rows("X_public", X_public, nan_ok=nan_ok)
             if public.shape[1:] != rows.shape[1:]:
-                raise InputError(f"Expected X_public with the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
+                raise InputError(f"X_public must have the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
         else:
             public = matched(as_rows("X_public", X_public), kind_of(rows), name="X_public", like="X")
         self._kind: RowKind = kind_of(rows)
@@ -341,14 +341,15 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _planned(self, n_classes: int, n_public: int) -> tuple[Mechanism, int, int | None]:
         """What answers, how often it is asked and may answer: from public inputs only."""
         if (self.mechanism is None) == (self.epsilon is None):
-            raise InputError("Expected either mechanism, or epsilon for a plan, got both or neither.")
+            given = "neither was" if self.mechanism is None else "both were"
+            raise InputError(f"Give mechanism, or epsilon for a plan, and not both; {given} given.")
         most = n_public if self.n_queries is None else _validate.integer("n_queries", self.n_queries, at_least=1)
         if most > n_public:
-            raise InputError(f"Expected n_queries of at most {n_public}, the rows of X_public, got {most}.")
+            raise InputError(f"n_queries must be at most {n_public}, the rows of X_public, got {most}.")
         if self.mechanism is not None:
             return self.mechanism, most, self.n_answers if has_check(self.mechanism) else None
         if self.n_answers is not None:
-            raise InputError("Expected n_answers with mechanism only: a plan chooses it.")
+            raise InputError("n_answers needs mechanism: with epsilon a plan chooses it. Leave it out.")
         found = plan(
             standin=self._standin(n_classes), epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most
         )
@@ -467,7 +468,7 @@ def _private_rows(X: Any, *, nan_ok: bool) -> NDArray[Any]:
     except ValueError as error:
         told = re.sub(r"shape=\(\d+", "shape=(", str(error).partition("\n")[0].rstrip(":"))  # not how many rows
     if not told.startswith(_QUOTES_NOTHING):
-        told = f"Expected X as rows of numbers, all of one length; a row is not{_first_not_numbers(X)}."
+        told = f"X must be rows of numbers, all of one length; a row is not{_first_not_numbers(X)}."
     raise InputError(told)
 
 

@@ -42,7 +42,7 @@ class Relation(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> Relation:
         if not isinstance(value, str) or not value.removeprefix(_OWN):
-            raise InputError(f"relation must be text that says what neighbors differ in, got {type(value).__name__}.")
+            raise InputError(f"relation must say in words what neighbors differ in, got {type(value).__name__}.")
         for known, sentence in _SENTENCES.items():
             if value.removeprefix(_OWN) == sentence:
                 return known

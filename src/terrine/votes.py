@@ -249,8 +249,8 @@ def _merged(ballots: list[Ballots] | tuple[Ballots, ...], n_classes: int | None)
             raise VotesError("The ballots are on different public rows. Every owner must vote on the same ones.")
         if one.relation != first.relation:
             raise VotesError(
-                f"The ballots hold between different neighbors, {first.relation.sentence!r} and "
-                f"{one.relation.sentence!r}: no one guarantee covers both."
+                f"The ballots are for different neighbors, {first.relation.sentence!r} and {one.relation.sentence!r}: "
+                "no one guarantee covers both. Deal the shares of all owners in the same way."
             )
         if not seen.isdisjoint(one.ids.tolist()):
             twice = min(seen.intersection(one.ids.tolist()))

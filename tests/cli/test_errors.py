@@ -56,10 +56,10 @@ MISTAKES = [
     (["analyze", "v.npy", *GIVEN, "--sigma-vote", "0"], "sigma_vote must be above 0, got 0.0."),
     (["analyze", "v.npy", *GIVEN, "--sigma-check", "-3"], "sigma_check must be above 0, got -3.0."),
     (["analyze", "v.npy", *GIVEN, "--threshold", "nan"], "threshold must be finite, got nan."),
-    (["analyze", "v.npy", *GIVEN, "--scale", "20"], "Expected no --scale with --mechanism confident, got --scale 20."),
-    (["analyze", "v.npy", *GIVEN, *GNMAX], "Expected no --threshold with --mechanism gnmax"),
-    (["analyze", "v.npy", "--delta", "1e-5"], "Expected --threshold with --mechanism confident, got none."),
-    (["analyze", "v.npy", *GIVEN, "--queries", "21"], "Expected --queries of at most 20 (rows in v.npy), got 21."),
+    (["analyze", "v.npy", *GIVEN, "--scale", "20"], "--mechanism confident takes no --scale: leave --scale 20 out."),
+    (["analyze", "v.npy", *GIVEN, *GNMAX], "--mechanism gnmax takes no --threshold"),
+    (["analyze", "v.npy", "--delta", "1e-5"], "--mechanism confident needs --threshold."),
+    (["analyze", "v.npy", *GIVEN, "--queries", "21"], "--queries must be at most 20, the rows in v.npy, got 21."),
     (["analyze", "v.npy", *GIVEN, "--queries", "0"], "whole number of at least 1, got 0."),
     (["analyze", "v.npy", *GIVEN, "--answers", "21"], "n_answered must be at most n_queries, got n_answered=21"),
     (["analyze", "v.npy", *GIVEN, "--answers", "-1"], "whole number of at least 0, got -1."),
@@ -68,49 +68,61 @@ MISTAKES = [
         "a mechanism without a check answers every query",
     ),
     (["analyze", "v.npy", *GIVEN, "--records", "0"], "whole number of at least 1, got 0."),
-    (["analyze", "v.npy", *GIVEN, "--orders", "two"], "Expected --orders such as '2,3.5,8' or '2..9', got 'two'."),
-    (["analyze", "v.npy", *GIVEN, "--orders", ""], "Expected --orders such as '2,3.5,8' or '2..9', got ''."),
+    (["analyze", "v.npy", *GIVEN, "--orders", "two"], "--orders must be like '2,3.5,8' or '2..9', got 'two'."),
+    (["analyze", "v.npy", *GIVEN, "--orders", ""], "--orders must be like '2,3.5,8' or '2..9', got ''."),
     (["analyze", "v.npy", *GIVEN, "--orders", "1..3"], "Every order must be finite and above 1, got 1.0."),
     (["analyze", "v.npy", *GIVEN, "--orders", "9..2"], "orders must be a list of at least one number"),
     (["analyze", "v.npy", *GIVEN, "--orders", "2,nan"], "Every order must be finite and above 1, got nan."),
-    (["analyze", "v.npy", *GIVEN, "--orders", "2..99999999999"], "Expected at most 10,000 orders"),
-    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**25}..{10**30}"], "Expected at most 10,000 orders"),
-    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**400}..{10**400}"], "Expected --orders such as"),
-    (["analyze", "v.npy", *GIVEN, "--predictions", "--classes", str(10**12)], "Expected"),
+    (["analyze", "v.npy", *GIVEN, "--orders", "2..99999999999"], "--orders must be at most 10,000 numbers"),
+    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**25}..{10**30}"], "--orders must be at most 10,000 numbers"),
+    (["analyze", "v.npy", *GIVEN, "--orders", f"{10**400}..{10**400}"], "--orders must be like"),
+    (["analyze", "v.npy", *GIVEN, "--predictions", "--classes", str(10**12)], "memory"),
     (
         ["plan", "--epsilon", "1", "--delta", "1e-5", "--teachers", "9", "--classes", str(10**12), "--consensus", ".9"],
-        "Expected sizes that fit into memory, got larger ones.",
+        "There is not enough memory for this.",
     ),
     (["tally", "v.npy", "--out", "nowhere/t.npz"], "v.npy"),
     (["analyze", "v.npy", *GIVEN, "--predictions"], "Predictions need n_classes"),
     (["analyze", "v.npy", *GIVEN, "--classes", "9"], "The file has 2 classes (columns), not 9."),
     (
         ["analyze", "v.npy", *GIVEN, "--plot", "plot.txt"],
-        "Expected a plot file that ends in .png, .svg, .pdf, got plot.txt.",
+        "A plot file must end in .png, .svg, .pdf, got plot.txt.",
     ),
-    (["analyze", "v.npy", *INTERACTIVE], "Expected --student-proba with --mechanism interactive and with no other."),
-    (["analyze", "v.npy", *GIVEN, "--student-proba", "short.npy"], "--student-proba with --mechanism interactive"),
-    (["analyze", "v.npy", *GIVEN, "--student-confidence", "0.3"], "Expected no --student-confidence"),
+    (["analyze", "v.npy", *INTERACTIVE], "--mechanism interactive needs --student-proba."),
+    (["analyze", "v.npy", *GIVEN, "--student-proba", "short.npy"], "--student-proba needs --mechanism interactive"),
+    (
+        ["analyze", "v.npy", *GIVEN, "--student-confidence", "0.3"],
+        "--mechanism confident takes no --student-confidence",
+    ),
     (
         ["analyze", "v.npy", *INTERACTIVE, "--student-proba", "no.npy"],
-        "--student-proba to be an .npy file",
+        "--student-proba must be an .npy file",
     ),
     (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "short.npy"], "shape (20, 2), got (5, 2)"),
     (["analyze", "v.npy", *INTERACTIVE, "--student-proba", "text.npy"], "student_proba must be a table of numbers"),
     (["analyze", "v.npy", *INTERACTIVE, "--student-confidence", "2"], "student_confidence must be from 0 to 1"),
     (["plan", "--epsilon", "1", "--delta", "1e-5"], "one of --consensus (an assumption), --standin"),
     (["plan", "--epsilon", "1", "--delta", "1e-5", *CONSENSUS, "--standin", "v.npy"], "one of --consensus"),
-    (["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "9", "--route"], "--questions with --epsilon and"),
+    (
+        ["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "9", "--route"],
+        "--questions plans for the worst case",
+    ),
     (
         ["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "9", "--teachers", "7"],
-        "--questions with --epsilon",
+        "--questions plans for the worst case",
     ),
     (
         ["plan", "--epsilon", "1", "--delta", "1e-5", "--questions", "0"],
         "n_queries must be a whole number of at least 1",
     ),
-    (["plan", "--epsilon", "1", "--delta", "1e-5", "--consensus", "0.9"], "Expected --teachers and --classes"),
-    (["plan", "--epsilon", "1", "--delta", "1e-5", "--standin", "v.npy", "--teachers", "9"], "Expected --teachers 250"),
+    (
+        ["plan", "--epsilon", "1", "--delta", "1e-5", "--consensus", "0.9"],
+        "--consensus needs --teachers and --classes.",
+    ),
+    (
+        ["plan", "--epsilon", "1", "--delta", "1e-5", "--standin", "v.npy", "--teachers", "9"],
+        "--teachers is 9, and v.npy has 250. Leave it out.",
+    ),
     (["plan", "--epsilon", "0", "--delta", "1e-5", *CONSENSUS], "epsilon must be above 0, got 0.0."),
     (["plan", "--epsilon", "1", "--delta", "2", *CONSENSUS], "delta must be above 0 and below 1, got 2.0."),
     (["plan", "--epsilon", "1e-9", "--delta", "1e-5", *CONSENSUS], "pays for no answers"),
@@ -172,7 +184,7 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatc
 def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):
     def warn(*_: object, **__: object) -> None:
         warnings.warn("row 7 is ill", kind, stacklevel=1)
-        raise InputError("Expected better.")
+        raise InputError("Do better.")
 
     monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", warn)
     assert ("row 7" in terrine("analyze", "v.npy", *GIVEN).err) == (kind is DeltaWarning)

@@ -124,11 +124,11 @@ def without(*option: str) -> list[str]:
     ("arguments", "message"),
     [
         *(
-            (without(option), "Expected --teachers, --classes and --queries with --target: it is fixed before votes")
+            (without(option), "--target needs --teachers, --classes and --queries")
             for option in ("--teachers", "--classes", "--queries")
         ),
         *(
-            ([*GIVEN, *option], "Expected --target with --teachers, --test-order and --test-share, got none.")
+            ([*GIVEN, *option], "--teachers, --test-order and --test-share need --target.")
             for option in (["--teachers", "200"], ["--test-order", "8"], ["--test-share", "0.7"])
         ),
         ([*TESTED, "--target", "50"], "target must be below the worst case, 4."),
@@ -140,7 +140,7 @@ def without(*option: str) -> list[str]:
         ([*TESTED, "--test-share", "1.5"], "share must be above 0 and below 1, got 1.5."),
         ([*TESTED, "--teachers", "0"], "n_teachers must be a whole number of at least 1"),
         ([*TESTED, "--answers", "61"], "n_answered must be at most n_queries"),
-        ([*TESTED, "--queries", "61"], "Expected --queries of at most 60"),
+        ([*TESTED, "--queries", "61"], "--queries must be at most 60"),
         ([*TESTED, "--classes", "4"], "The file has 3 classes (columns), not 4."),
         (
             ["--mechanism", "lnmax", "--scale", "20", "--delta", "1e-5", *SHAPE, "--target", "1"],

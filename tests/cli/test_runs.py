@@ -167,10 +167,10 @@ def test_a_missing_package_is_said_before_anything_is_taught(terrine, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["teach", "none.toml"], "got no such file"),
-        (["vote", "."], "which has no config.toml"),
+        (["teach", "none.toml"], "There is no none.toml. Give"),
+        (["vote", "."], "it has no config.toml"),
         (["label", "run.toml"], "terrine teach"),
-        (["teach", ".", "--out", "x"], "Expected --out with a run's settings"),
+        (["teach", ".", "--out", "x"], "Leave --out out."),
         (["ledger", "show", "none.sqlite"], "There is no ledger at"),
     ],
 )

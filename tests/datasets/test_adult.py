@@ -70,10 +70,10 @@ def test_one_row_is_coded_as_documented(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (ROW.replace("39", "old"), "Expected age as a number, got text in line 3"),
-        (ROW.replace("Male", "Zyx"), "Expected sex to be one of UCI's 2 values, got another in line 3"),
-        (ROW.replace("<=50K", "Zyx"), "Expected the income to be one of UCI's 2 values, got another in line 3"),
-        (ROW + ", Zyx", "Expected 15 columns, got 16 in line 3"),
+        (ROW.replace("39", "old"), "line 3, column age: not a number"),
+        (ROW.replace("Male", "Zyx"), "line 3, column sex: not one of the 2 values that UCI lists"),
+        (ROW.replace("<=50K", "Zyx"), "line 3, column income: not one of the 2 values"),
+        (ROW + ", Zyx", "line 3 must have 15 columns, got 16"),
     ],
 )
 def test_a_wrong_line_is_named_and_not_shown(tmp_path, line, message):
@@ -85,5 +85,5 @@ def test_a_wrong_line_is_named_and_not_shown(tmp_path, line, message):
 
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "x").write_text("\n")
-    with pytest.raises(DataError, match="at least one row"):
+    with pytest.raises(DataError, match="has no rows"):
         adult.read_adult(tmp_path / "x")

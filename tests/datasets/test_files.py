@@ -57,7 +57,7 @@ def test_a_download_is_checked_kept_and_reported(server):
 
 
 def test_a_wrong_sha256_is_refused_and_leaves_nothing(server):
-    with pytest.raises(DataError, match=f"{server}/thing.bin: Expected a file with sha256 {'0' * 64}, got {SHA}"):
+    with pytest.raises(DataError, match=f"{server}/thing.bin: the file's sha256 must be {'0' * 64}, got {SHA}"):
         files.get(thing(f"{server}/thing.bin", sha256=("0" * 64,)))
     assert everything(files.cache()) == []
 
@@ -102,14 +102,14 @@ def test_a_damaged_file_is_refused_by_name(damage):
     target = files.cache() / "toy/thing.bin.gz"
     target.parent.mkdir(parents=True)
     target.write_bytes(damage)
-    with pytest.raises(DataError, match=rf"{target}: Expected a file with sha256 {SHA}"):
+    with pytest.raises(DataError, match=rf"{target}: the file's sha256 must be {SHA}"):
         files.get(thing("file:///nowhere"))
     assert files.find(thing()) == target
 
 
 def test_a_broken_gzip_says_so(tmp_path):
     (tmp_path / "x.gz").write_bytes(b"not gzip")
-    with pytest.raises(DataError, match="Expected a gzip file"):
+    with pytest.raises(DataError, match="is not gzip, or it is damaged"):
         files.read(tmp_path / "x.gz")
 
 

@@ -65,7 +65,7 @@ def test_other_files_are_refused(tmp_path):
     np.savez(tmp_path / "shape.npz", X=np.zeros((1, 5, 5), np.uint8), **good)
     np.savez(tmp_path / "label.npz", X=np.zeros((1, 28, 28), np.uint8), **good | {"y": [1]})
     for name in ("text", "other", "shape", "label"):
-        with pytest.raises(DataError, match=f"{name}.npz: Expected"):
+        with pytest.raises(DataError, match=f"{name}.npz: "):
             fonts.Glyphs.load(tmp_path / f"{name}.npz")
 
 

@@ -236,7 +236,7 @@ def test_an_image_folder_has_one_sub_folder_per_class(images):
         ({"image_shape": None}, r"`image_shape` must be \(height, width\)"),
         ({"image_shape": (8, 8, 4)}, "`image_shape` must be"),
         ({"image_shape": (0, 8)}, "`image_shape` must be"),
-        ({"classes": ("no", "maybe")}, "got 1 that are not in classes"),
+        ({"classes": ("no", "maybe")}, "names of 1 sub-folders are not in `classes`"),
         ({"unit": "ann"}, "regular expression with one group"),
         ({"unit": "("}, "regular expression with one group"),
     ],

@@ -113,7 +113,7 @@ def test_a_row_is_known_by_itself():
         (pd.DataFrame({"a": []}), "at least one row"),
         (pl.LazyFrame({"a": [1]}), "collect"),
         (["Ann", None], "Row 1 of X is not text"),
-        (sparse.csr_array([[0.0, np.nan]]), "finite.* in row 0"),
+        (sparse.csr_array([[0.0, np.nan]]), "must be finite; row 0 has nan"),
         ([["a"], ["b"]], "numbers, got dtype"),
     ],
 )
@@ -236,9 +236,9 @@ def test_a_label_that_became_unknown_changes_one_teacher_alone(method, on_disk, 
 
 
 def test_unknown_labels_are_refused_unless_they_are_allowed():
-    with pytest.raises(DataError, match="in row 1"):
+    with pytest.raises(DataError, match="row 1 does not"):
         PrivateData(np.eye(2), [0, -1])
-    with pytest.raises(DataError, match="in row 1"):
+    with pytest.raises(DataError, match="row 1 does not"):
         PrivateData(np.eye(2), [0, -2], unlabelled_ok=True)
     data = PrivateData(np.eye(4), [0, -1, -1, -1], unlabelled_ok=True)
     shares = partition(data, n_teachers=2, method="balanced", key=KEY)

@@ -61,9 +61,9 @@ def test_the_true_files_are_asked_for_by_their_published_hashes():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"X": np.zeros((32, 32, 3, 2), np.uint8)}, "got other arrays"),
-        ({"X": np.zeros((28, 28, 3, 2), np.uint8), "y": [[1], [2]]}, "got other arrays"),
-        ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [2]]}, "got other arrays"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8)}, "must hold X"),
+        ({"X": np.zeros((28, 28, 3, 2), np.uint8), "y": [[1], [2]]}, "must hold X"),
+        ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [2]]}, "must hold X"),
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2], [3]]}, "2 digits from 1 to 10"),
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[0], [2]]}, "2 digits from 1 to 10"),
     ],

@@ -38,7 +38,7 @@ def test_a_seed_fixes_the_votes():
         ({"n_classes": 1}, "n_classes must be a whole number of at least 2"),
         ({"n_teachers": 2.5}, "n_teachers must be a whole number of at least 1"),
         ({"consensus": 1.0}, "consensus must be above 0 and below 1"),
-        ({"hard": -0.1}, "Expected 0 <= hard <= 1"),
+        ({"hard": -0.1}, "hard must be from 0 to 1"),
     ],
 )
 def test_bad_arguments_are_refused(wrong, message):

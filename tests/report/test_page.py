@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from terrine.errors import InputError, MissingDependencyError, SecretError
 from terrine.relations import Relation
-from terrine.report.charts import ticks
+from terrine.report.charts import spending, ticks
 from terrine.report.page import WATERMARK, _template, _upwards, write_report
 from terrine.sensitive import Sensitive
 from terrine.votes import Ballots, Votes
@@ -503,7 +503,7 @@ def test_classes_that_were_never_answered(tmp_path):
     ("path", "value", "problem"),
     [
         (("guarantee", "epsilon"), math.inf, "finite"),
-        (("guarantee", "epsilon"), -1.0, "guarantee.epsilon >= 0"),
+        (("guarantee", "epsilon"), -1.0, "guarantee.epsilon must be at least 0"),
         (("guarantee", "delta"), 0.0, "guarantee.delta"),
         (("spending", "answered"), [1], "facts.spending"),
         (("data",), {"name": "x"}, "classes|n_private"),
@@ -527,7 +527,7 @@ def test_a_missing_fact_is_named(tmp_path, missing):
 
 
 def test_only_html(tmp_path):
-    with pytest.raises(InputError, match=r"ends in \.html, got report\.txt"):
+    with pytest.raises(InputError, match=r"end in \.html, got report\.txt"):
         write_report(tmp_path / "report.txt", made_up())
 
 
@@ -549,6 +549,16 @@ def test_the_template_is_installed():
 )
 def test_ticks_are_round(top, most, found):
     assert ticks(top, most) == found
+
+
+@pytest.mark.parametrize("last", [1, 100, 1_000, 20_000, 1_000_000])
+def test_no_label_of_the_questions_is_cut_off(last):
+    """A label is centered on its tick: half of it must fit between the axis' end and the drawing's edge."""
+    for drawing in spending([0, last], [0.0, 1.0], limit=2.0).split("</svg>")[:2]:
+        width = float(re.search(r'viewBox="0 0 (\d+) ', drawing)[1])
+        labels = re.findall(r'<text class="tick mid" x="([\d.]+)"[^>]*>([^<]+)<', drawing)
+        assert labels[-1][1] == f"{last:,}"
+        assert all(float(x) + 7.4 / 2 * len(words) <= width for x, words in labels)
 
 
 def test_long_spending_stays_small(tmp_path):

@@ -153,7 +153,7 @@ def test_a_reinforced_label_gives_way_to_a_third_rounds_answer(ask):
 def test_when_round_one_took_everything_its_student_comes_back(ask):
     round_one = Round(mechanism=GNMax(sigma=8), rows=np.arange(60))
     budget = plan_filter([(round_one.mechanism, 60, 60)], delta=1e-5)
-    with pytest.warns(UnaskedWarning, match=r"Expected budget for round 2, got a student of the rounds before it: "):
+    with pytest.warns(UnaskedWarning, match=r"The budget has no room for round 2 \(left: "):
         taught, spent = ask([round_one, ROUNDS[1], ROUNDS[0]], budget=budget)
     (first,) = taught.rounds
     assert spent == pytest.approx(budget.limit.charge / 2**50)
@@ -170,7 +170,7 @@ def test_where_round_two_is_cut_short_what_was_answered_is_learned(ask):
     """A check costs a ninth of a check with an answer: with no answer at all 5 such queries make room for 45."""
     every = GNMax(sigma=8)
     budget = plan_filter([(every, 60, 60), (SECOND, 5, 5)], delta=1e-5)
-    with pytest.warns(UnaskedWarning, match=r"Expected budget for 200 rows of round 2, got \d+ that were not asked\."):
+    with pytest.warns(UnaskedWarning, match=r"ran out in round 2: \d+ of its 200 rows were not"):
         taught, spent = ask([Round(mechanism=every, rows=np.arange(60)), ROUNDS[1]], budget=budget)
     second = taught.rounds[1]
     unasked = second.outcomes == Outcome.UNASKED
@@ -189,14 +189,14 @@ def test_without_budget_for_round_one_there_is_no_student(ask):
 
 
 BAD_ROUNDS = [
-    ([], "Expected at least one round, got none."),
-    ([ROUNDS[1]], "Expected a first round without a student, got InteractiveGNMax."),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=[240])], "Expected rows from 0 to 239 in round 2, got another."),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=[-1])], "Expected rows from 0 to 239 in round 2, got another."),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=[])], "Expected indices of at least one row in round 2, got shape (0,)"),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=[0.5])], "in round 2, got shape (1,), dtype float64."),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=np.ones(240, bool))], "in round 2, got shape (240,), dtype bool."),
-    ([ROUNDS[0], Round(mechanism=SECOND, rows=[[0, 1]])], "in round 2, got shape (1, 2), dtype int64."),
+    ([], "Give at least one round."),
+    ([ROUNDS[1]], "Round 1 uses InteractiveGNMax, which needs a student"),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=[240])], "rows of round 2 must be from 0 to 239, got 240."),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=[-1])], "rows of round 2 must be from 0 to 239, got -1."),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=[])], "rows of round 2 must be a list of at least one row's index"),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=[0.5])], "index, got shape (1,), dtype float64."),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=np.ones(240, bool))], "index, got shape (240,), dtype bool."),
+    ([ROUNDS[0], Round(mechanism=SECOND, rows=[[0, 1]])], "index, got shape (1, 2), dtype int64."),
     (
         [ROUNDS[0], Round(mechanism="GNMax", rows=[0])],
         "mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got str.",
@@ -224,7 +224,7 @@ def test_so_are_two_ledgers(votes, tmp_path):
         mechanism: Ledger(tmp_path / f"{k}.sqlite", budget=budget) for k, mechanism in enumerate((FIRST, SECOND))
     }
     kept = KeptVotes(TASK.public, votes)
-    with pytest.raises(InputError, match=r"^Expected one ledger for all rounds, got several\.$"):
+    with pytest.raises(InputError, match=r"^All rounds must be paid from one ledger; "):
         fit_interactive(
             STUDENT,
             TASK.public,
@@ -279,12 +279,12 @@ def test_the_planned_filter_says_for_whom_it_holds():
 @pytest.mark.parametrize(
     ("rounds", "message"),
     [
-        ([], "Expected at least one round, got none."),
-        ([(FIRST, 5, 5), (FIRST, 5, 6)], "Expected at most 5 answers to the 5 queries of round 2, got 6."),
-        ([(GNMax(sigma=4), 5, 4)], "Expected 5 answers to the 5 queries of round 1, got 4."),
+        ([], "Give at least one round."),
+        ([(FIRST, 5, 5), (FIRST, 5, 6)], "n_answers of round 2 must be at most 5, as it has 5 queries, got 6."),
+        ([(GNMax(sigma=4), 5, 4)], "n_answers of round 1 must be 5, as it has 5 queries, got 4."),
         ([(FIRST, 0, 0)], "n_queries of round 1 must be a whole number of at least 1"),
         ([(FIRST, 1, -1)], "n_answers of round 1 must be a whole number of at least 0"),
-        ([(GNMax(sigma=0.5), 10**6, 10**6)], "Expected rounds that cost epsilon < 4096, got more."),
+        ([(GNMax(sigma=0.5), 10**6, 10**6)], "These rounds cost an epsilon of 4096 or more."),
         ([("GNMax", 1, 1)], "mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got str."),
     ],
 )

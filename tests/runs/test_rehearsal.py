@@ -100,7 +100,7 @@ def test_bad_settings(changes, words):
 
 
 def test_too_few_rows():
-    with pytest.raises(InputError, match="at least 40 labelled public rows, got 30"):
+    with pytest.raises(InputError, match="at least 40 labeled public rows, got 30"):
         rehearsed(*rows(30))
 
 
@@ -141,7 +141,7 @@ def test_on_the_command_line(terrine, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "needs labelled public rows: name their file with --labelled"),
+        ([], "needs labeled public rows: name their file with --labelled"),
         (["--labelled", "labelled.csv", "--teachers", "2.5"], "--teachers must be a list of numbers"),
         (["--labelled", "labelled.csv", "--epsilons", "much"], "--epsilons must be a list of numbers"),
         (["--labelled", "labelled.csv", "--plot", "plot.doc"], "A plot file must end in"),

@@ -172,7 +172,7 @@ def test_two_workers_on_postgresql(run_folder, tmp_path, terrine, refused):
     assert 'terrine_requests_total{route="/v1/labels",status="200"} 8.0' in page  # of both workers
     verified = terrine("ledger", "verify", "--head", budget["head"], **where)
     assert verified.code == 0, verified.err
-    assert "bound to, got no ledger.sqlite" in refused("label", run_folder)  # nor from a ledger of its own
+    assert "ledger.sqlite, the ledger that pays for" in refused("label", run_folder)  # nor from a ledger of its own
 
 
 def test_sigterm_answers_those_who_wait(run_folder, terrine):
@@ -217,8 +217,8 @@ def test_an_address_that_cannot_be_had_is_refused_in_one_line(run_folder, refuse
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = refused("serve", run_folder, "--port", port)
-        assert f"Expected to listen at 127.0.0.1, port {port}, got: Address already in use." in said
-    assert "Expected to listen at nope.invalid" in refused("serve", run_folder, "--host", "nope.invalid")
+        assert f"Cannot listen at 127.0.0.1, port {port}: Address already in use." in said
+    assert "Cannot listen at nope.invalid" in refused("serve", run_folder, "--host", "nope.invalid")
     assert "got: encoding of hostname failed" in refused("serve", run_folder, "--host", "ä" * 80)
 
 
@@ -229,7 +229,7 @@ def test_a_service_that_cannot_start_is_no_exhausted_budget(run_folder, monkeypa
 
     monkeypatch.setattr("uvicorn.Config", Fails)
     monkeypatch.setenv("TERRINE_SERVED", "")  # put back afterwards
-    with pytest.raises(ServiceError, match="Expected the service to start"):
+    with pytest.raises(ServiceError, match="The service did not start"):
         serve(run_folder, port=free_port())
 
 
@@ -240,7 +240,7 @@ def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path, refused):
     assert "There is no ledger at other.sqlite" in refused("keys", "list", run_folder, TERRINE_LEDGER=str(other))
     assert not other.exists()
     (run_folder / "ledger.sqlite").unlink()
-    assert "bound to, got no ledger.sqlite" in refused("serve", run_folder)
+    assert "ledger.sqlite, the ledger that pays for" in refused("serve", run_folder)
 
 
 def test_other_refusals(run_folder, tmp_path, refused):
@@ -255,7 +255,7 @@ def test_other_refusals(run_folder, tmp_path, refused):
     assert "TERRINE_API_KEY" in refused("run", settings, "--out", tmp_path / "r", TERRINE_API_KEY="")
     assert "no such stage" in refused("teach", settings, "--out", tmp_path / "r")
     for source in (settings, tmp_path / "r"):
-        assert "Expected --dry-run with a run of your own teachers" in refused("run", source, "--dry-run")
+        assert "--dry-run is for runs of your own teachers" in refused("run", source, "--dry-run")
     settings.write_text(REMOTE.replace("URL", "http://a").replace("queries", "querries"))
     assert "did you mean queries?" in refused("run", settings, "--out", tmp_path / "r")
 

@@ -66,7 +66,7 @@ def test_it_is_kept_with_its_features(moons, features, tmp_path):
         again.predict(np.zeros((2, 3)))
     path = tmp_path / "s" / "features.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(StoreError, match=r"features.safetensors as it was saved"):
+    with pytest.raises(StoreError, match=r"features.safetensors is damaged, or was changed"):
         load_student(tmp_path / "s")
 
 
@@ -117,11 +117,11 @@ def test_self_training_wants_probabilities(features):
 
 
 def test_refusals(moons, features):
-    with pytest.raises(InputError, match="features, as fit_features"):
+    with pytest.raises(InputError, match="features must be what fit_features"):
         FeatureStudent(features=moons[0])
     with pytest.raises(InputError, match="scikit-learn classifier"):
         FeatureStudent(features=features, estimator=3)
-    with pytest.raises(InputError, match=r"shape \(2,\), as the features', got \(3,\)"):
+    with pytest.raises(InputError, match=r"shape \(2,\), as those of the features, got \(3,\)"):
         fit_student(FeatureStudent(features=features), np.zeros((9, 3)), np.arange(9) % 2, classes=CLASSES, seed=0)
     one_each = np.r_[0, 1, np.full(len(moons[0]) - 2, -1)]
     with pytest.raises(InputError, match="LinearDiscriminantAnalysis can learn from, got: The number of samples"):
@@ -171,5 +171,5 @@ def test_a_run_with_a_student_on_features(tmp_path):
     with pytest.raises(InputError, match="features"):
         Run.create(path, tmp_path / "other")
     path.write_text(SETTINGS + "options = {solver = 'svd'}\n")
-    with pytest.raises(InputError, match="got no estimator"):
+    with pytest.raises(InputError, match="those of `estimator`, which is missing"):
         Run.create(path, tmp_path / "other")

@@ -58,9 +58,9 @@ def main() -> None:
             else:
                 code = _complain(message)
         except OSError as error:
-            code = _complain(f"Expected to use {error.filename or 'a file'}, got: {error.strerror or error}.")
+            code = _complain(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.")
         except MemoryError:  # its message may tell how many private rows there are
-            code = _complain("Expected sizes that fit into memory, got larger ones.")
+            code = _complain("There is not enough memory for this. Use smaller sizes, or a machine with more memory.")
         except (KeyboardInterrupt, typer.Abort):
             code = _INTERRUPTED
         except Exception as error:  # its message may quote private values
@@ -74,7 +74,7 @@ def main() -> None:
     if code == _INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
         _complain("Interrupted.")
     for warning in caught:
-        if issubclass(warning.category, TerrineWarning):  # another's may quote private values
+        if issubclass(warning.category, TerrineWarning):  # those of other packages may quote private values
             print(f"terrine: warning: {warning.message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 

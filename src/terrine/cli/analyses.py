@@ -48,11 +48,14 @@ def analyze(
         Path | None, typer.Option(help="interactive: .npy of the student's probabilities, a row per query.")
     ] = None,
     student_confidence: Annotated[
-        float | None, typer.Option(help="interactive: reinforce above this probability (0.9 unless given).")
+        float | None, typer.Option(help="interactive: reinforce above this probability (default: 0.9).")
     ] = None,
-    queries: Annotated[int | None, typer.Option(help="Use the first so many rows (default: all).")] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="Use only this number of rows, the first ones (default: all).")
+    ] = None,
     answers: Annotated[
-        int | None, typer.Option(help="Worst case for at most so many answers (default: every query is answered).")
+        int | None,
+        typer.Option(help="Worst case for at most this number of answers (default: every query is answered)."),
     ] = None,
     accountant: Annotated[
         Accountant, typer.Option(help="With --reveal: exact, or a bound as in the paper's tables.")
@@ -68,13 +71,14 @@ def analyze(
     ] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes; needed with --predictions.")] = None,
     target: Annotated[
-        float | None, typer.Option(help="Tested route: the epsilon to claim; labels would leave only if a test passes.")
+        float | None,
+        typer.Option(help="Tested route: the epsilon to claim; labels would be released only if a test passes."),
     ] = None,
     teachers: Annotated[int | None, typer.Option(help="Number of teachers; needed with --target.")] = None,
     test_order: Annotated[float | None, typer.Option(help="With --target: Rényi order of the test.")] = None,
     test_share: Annotated[
         float | None,
-        typer.Option(help="With --target: share of what is left that answers may cost (0.8 unless given)."),
+        typer.Option(help="With --target: share of the rest that answers may cost, after the test (default: 0.8)."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of epsilon by queries (.png, .svg, .pdf).")] = None,
     reveal: Reveal = False,
@@ -97,7 +101,7 @@ def analyze(
     if target is not None:
         if teachers is None or classes is None or queries is None:
             raise InputError(
-                "Expected --teachers, --classes and --queries with --target: it is fixed before votes are read."
+                "--target needs --teachers, --classes and --queries: all of it is fixed before the votes are read."
             )
         tested = tested_guarantee(  # before the file is opened
             chosen,
@@ -111,15 +115,19 @@ def analyze(
             share=0.8 if test_share is None else test_share,
         )
     elif (teachers, test_order, test_share) != (None,) * 3:
-        raise InputError("Expected --target with --teachers, --test-order and --test-share, got none.")
+        raise InputError("--teachers, --test-order and --test-share need --target. Add it, or leave them out.")
     votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
     if queries is not None:
         queries = _validate.integer("--queries", queries, at_least=1)
         if queries > len(votes):
-            raise InputError(f"Expected --queries of at most {len(votes)} (rows in {votes_file.name}), got {queries}.")
+            raise InputError(f"--queries must be at most {len(votes)}, the rows in {votes_file.name}, got {queries}.")
         votes = votes[:queries]
     if (mechanism == "interactive") != (student_proba is not None):
-        raise InputError("Expected --student-proba with --mechanism interactive and with no other.")
+        raise InputError(
+            "--mechanism interactive needs --student-proba."
+            if student_proba is None
+            else f"--student-proba needs --mechanism interactive; {mechanism} takes none."
+        )
     with progress_bar(f"{accountant} accountant", quiet=as_json or not reveal) as progress:
         result = analyze_votes(
             votes,
@@ -162,7 +170,7 @@ def plan_command(
         Path | None, typer.Option(help="PUBLIC stand-in votes instead of an assumption; never the private ones.")
     ] = None,
     questions: Annotated[
-        int | None, typer.Option(help="So many questions, each answered (GNMax): takes no assumption about votes.")
+        int | None, typer.Option(help="How many questions, each answered (GNMax): takes no assumption about votes.")
     ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
     units: Annotated[
@@ -172,7 +180,7 @@ def plan_command(
         bool, typer.Option("--accept-large-delta", help="Plan with a delta that is not below 1/units all the same.")
     ] = False,
     min_accuracy: Annotated[
-        float | None, typer.Option(help="Share of answers that must name the plurality (0.95 unless given).")
+        float | None, typer.Option(help="Share of answers that must name the plurality (default: 0.95).")
     ] = None,
     accountant: Annotated[
         PlanAccountant, typer.Option(help="What must meet the budget: the publishable worst case, or the exact cost.")
@@ -188,13 +196,16 @@ def plan_command(
     """
     if [standin, consensus, questions].count(None) != 2:
         raise InputError(
-            "Expected one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."
+            "Give exactly one of --consensus (an assumption), --standin (public votes) and --questions (each answered)."
         )
     known = None if units is None else Units(number=units, public=False)
     if questions is not None:
         others = [teachers, classes, max_queries, min_accuracy]
         if route or accountant != "worst-case" or others != [None] * 4:
-            raise InputError("Expected --questions with --epsilon and --delta alone: it plans by worst case.")
+            raise InputError(
+                "--questions plans for the worst case, and takes none of --teachers, --classes, --max-queries, "
+                "--min-accuracy, --accountant and --route. Leave them out."
+            )
         _plan_questions(
             questions, epsilon=epsilon, delta=delta, units=known, accept_large_delta=accept_large_delta, as_json=as_json
         )
@@ -203,9 +214,9 @@ def plan_command(
         votes = Votes.load(standin)
         for name, given, found in (("--teachers", teachers, votes.n_teachers), ("--classes", classes, votes.n_classes)):
             if given is not None and given != found:
-                raise InputError(f"Expected {name} {found} (as in {standin.name}), got {given}.")
+                raise InputError(f"{name} is {given}, and {standin.name} has {found}. Leave it out.")
     elif teachers is None or classes is None or consensus is None:
-        raise InputError("Expected --teachers and --classes with --consensus, got one of them missing.")
+        raise InputError("--consensus needs --teachers and --classes.")
     else:
         imagined = 10_000 if route else 400  # a test hangs on rare queries
         votes = synthetic_votes(n_queries=imagined, n_classes=classes, n_teachers=teachers, consensus=consensus)
@@ -262,7 +273,9 @@ def plan_command(
     print_plan(proposal, start, title=f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers")
     print_advice(advice)
     console = Console()
-    console.print("Fix these numbers before the first query: the guarantee is for at most so many queries and answers.")
+    console.print(
+        "Fix these numbers before the first query: the guarantee covers no more queries and answers than these."
+    )
     console.print("Check it against your votes:")
     print(f"  {command}")
     if route:
@@ -317,9 +330,9 @@ def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
     for key, value in given.items():
         option = "--" + key.replace("_", "-")
         if key in wanted and value is None:
-            raise InputError(f"Expected {option} with --mechanism {name}, got none.")
+            raise InputError(f"--mechanism {name} needs {option}.")
         if key not in wanted and value is not None:
-            raise InputError(f"Expected no {option} with --mechanism {name}, got {option} {value:g}.")
+            raise InputError(f"--mechanism {name} takes no {option}: leave {option} {value:g} out.")
     result: Mechanism = kind(**{key: given[key] for key in wanted})
     return result
 
@@ -331,13 +344,13 @@ def _parse_orders(text: str | None) -> Any:
         if span := re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text):
             first, last = int(span[1]), int(span[2])
             if last - first >= _ORDERS:
-                raise InputError(f"Expected at most {_ORDERS:,} orders, got --orders {text.strip()[:60]}.")
+                raise InputError(f"--orders must be at most {_ORDERS:,} numbers, got {text.strip()[:60]}.")
             return _validate.orders(np.arange(first, last + 1, dtype=np.float64))
         return _validate.orders([float(part) for part in text.split(",")])
     except (ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"Expected --orders such as '2,3.5,8' or '2..9', got {text[:60]!r}.") from None
+        raise InputError(f"--orders must be like '2,3.5,8' or '2..9', got {text[:60]!r}.") from None
 
 
 def _load_proba(path: Path | None, n_queries: int) -> Any:
@@ -349,5 +362,7 @@ def _load_proba(path: Path | None, n_queries: int) -> Any:
     except Exception:  # numpy raises many types for files that are not what they say
         proba = None
     if not isinstance(proba, np.ndarray) or proba.ndim != 2:
-        raise InputError(f"Expected --student-proba to be an .npy file of a row per query, got {path.name}.")
+        raise InputError(
+            f"--student-proba must be an .npy file with a row of probabilities per query; {path.name} is not."
+        )
     return proba[:n_queries]

@@ -19,15 +19,15 @@ from terrine.errors import InputError
 TABLE, TEXTS, IMAGES, ARRAYS = "a table", "a folder of texts", "a folder of images", "arrays"
 ROWS_PER_TEACHER, ROWS_PER_CLASS = 100, 4  # what a teacher should see at least
 FEWEST, MOST = 10, 1_000  # teachers
-UNITS = 10_000  # unless --units is given
+UNITS = 10_000  # the default of --units
 
 
 @app.command("init")
 def init_command(
-    private: Annotated[Path, typer.Option(help="Your labelled rows: .csv, .parquet, .npz, or a folder.")],
-    public: Annotated[Path, typer.Option(help="Unlabelled rows of the same kind, which anyone may see.")],
+    private: Annotated[Path, typer.Option(help="Your labeled rows: .csv, .parquet, .npz, or a folder.")],
+    public: Annotated[Path, typer.Option(help="Unlabeled rows of the same kind, which anyone may see.")],
     test: Annotated[
-        Path | None, typer.Option(help="Public labelled rows, to measure the student with. Not needed.")
+        Path | None, typer.Option(help="Public labeled rows, to measure the student with. Not needed.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label's column, of a table.")] = None,
     classes: Annotated[

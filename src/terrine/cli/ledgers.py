@@ -75,7 +75,7 @@ def verify_command(
     elif not problems:
         print(f"{newest.seq} entries, no problem found. Head: {newest}")
     if problems:
-        raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
+        raise LedgerError(f"The ledger is damaged: {len(problems)} problem(s) found, the first: {problems[0]}")
 
 
 @ledger_app.command("upgrade")

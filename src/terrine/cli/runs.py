@@ -31,7 +31,10 @@ def open_run(source: Path, out: Path | None) -> Run:
 
     found = open_any(source, out)
     if not isinstance(found, Run):
-        raise InputError("Expected a run of your own teachers, got one with labels.url: it has no such stage.")
+        raise InputError(
+            "This run gets its labels from a service (labels.url), so that it has no stage of this name. Go on with: "
+            f"terrine label {found.folder}"
+        )
     return found
 
 
@@ -42,7 +45,7 @@ def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
 
     if source.is_dir():
         if out is not None:
-            raise InputError("Expected --out with a run's settings, got it with a run directory.")
+            raise InputError(f"--out names a new run's directory, and {source} is one already. Leave --out out.")
         if not (source / "config.toml").is_file():
             return Run(source)  # says what is missing
         settings = read_settings(source / "config.toml")
@@ -97,7 +100,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
         return
     done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
     print(f"{shares.n_teachers:,} teachers, {done}.")
-    print(f"Neighbours: {shares.relation.sentence}.")
+    print(f"Neighbors: {shares.relation.sentence}.")
     print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
 
@@ -121,11 +124,11 @@ def vote(
     The votes are secret and stay in the run directory.
     """
     if plot is not None and not reveal:
-        raise InputError("Expected --reveal with --plot: the histogram depends on private votes.")
+        raise InputError("--plot needs --reveal: the histogram depends on private votes.")
     run = open_run(source, out)
     if ballots is not None:
         if reveal:
-            raise InputError("Expected either --ballots or --reveal, got both.")
+            raise InputError("--ballots and --reveal do not go together. Give one of them.")
         with progress_bar("voting", quiet=as_json) as progress:
             part = run.ballots(progress=progress)
         part.save(ballots)
@@ -193,7 +196,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     The charge is on disk before noise is drawn.
     """
     run = open_any(source, out)
-    with progress_bar("labelling", quiet=as_json) as progress:
+    with progress_bar("labeling", quiet=as_json) as progress:
         run.label(progress=progress)
     if as_json:
         print_json(run.guarantee().to_json())
@@ -264,7 +267,7 @@ def run_command(
     warn_first(run)
     if reveal and not isinstance(run, Run):
         raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
-    stages: list[tuple[str, Callable[..., object]]] = [("labelling", run.label), ("learning", run.learn)]
+    stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
     if isinstance(run, Run):
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
     for name, stage in stages:
@@ -300,9 +303,9 @@ def rehearse_command(
     plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Try a run on labeled public rows, at no cost in privacy.
+    """Play a run on labeled public rows, at no cost in privacy.
 
-    Several numbers of teachers and budgets are compared.
+    For several numbers of teachers and budgets.
     """
     from terrine.report.plots import check_plot, rehearsal_plot
     from terrine.report.tables import print_rehearsal
@@ -351,8 +354,8 @@ def describe(source: Path, *, as_json: bool) -> None:
     path = source / "config.toml" if source.is_dir() else source
     if path.is_file() and not isinstance(read_settings(path), RunConfig):
         raise InputError(
-            "Expected --dry-run with a run of your own teachers, got one with labels.url; the service's /v1/about "
-            "says what its answers cost."
+            "--dry-run is for runs of your own teachers, and this one gets its labels from a service (labels.url). The "
+            "service's /v1/about says what its answers cost."
         )
     found = dry_run(source)
     if as_json:

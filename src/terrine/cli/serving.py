@@ -57,7 +57,9 @@ def serve(
     seconds: Annotated[float, typer.Option(min=0.1, help="For a body to arrive, and for its answers.")] = 60.0,
     pace: Annotated[
         float,
-        typer.Option(min=0.0, max=10.0, help="Seconds: answers leave at multiples of it, so that time tells nothing."),
+        typer.Option(
+            min=0.0, max=10.0, help="Seconds: answers are sent at multiples of it, so that time tells nothing."
+        ),
     ] = 0.02,
     header: Annotated[
         float, typer.Option(min=0.1, help="Seconds for a request's header, and for each next piece of its body.")
@@ -101,11 +103,14 @@ def serve(
         )
     served = {"folder": str(folder.absolute()), "ledger": ledger, "limits": limits}
     if workers > 1 and not str(ledger_place(ledger, folder)).startswith("postgresql"):
-        raise InputError("Expected a ledger on PostgreSQL with more than one worker, got another.")
+        raise InputError(
+            "More than one worker needs a ledger on PostgreSQL. Name it with --ledger or TERRINE_LEDGER, or use "
+            "--workers 1."
+        )
     os.environ[_SERVED] = json.dumps(served)
     checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
     address = bind(host, port)
-    print(f"Teachers and newest entries are whole. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
+    print(f"Teachers and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
     sys.stdout.flush()
@@ -136,8 +141,8 @@ def serve(
                 uvicorn.Server(given).run(sockets=[address])
     except KeyboardInterrupt:
         pass  # uvicorn has ended in good order
-    except SystemExit:  # with a code of uvicorn's, which means something else here
-        raise ServiceError("Expected the service to start, got a failure that is in the log above.") from None
+    except SystemExit:  # with uvicorn's exit code, which is none of ours
+        raise ServiceError("The service did not start. The log above says why.") from None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -149,7 +154,9 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
         bound.close()
         why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"Expected to listen at {host}, port {port}, got: {why}.") from None
+        raise InputError(
+            f"Cannot listen at {host}, port {port}: {why}. Choose others with --host and --port."
+        ) from None
     return bound
 
 
@@ -180,7 +187,7 @@ def checked(folder: Path, where: str | None) -> Ledger:
     run.ensemble()  # every file is verified
     ledger = run.ledger(where)
     if problems := ledger.verify_recent():
-        raise LedgerError(f"Expected a whole ledger, got {len(problems)} problem(s): {problems[0]}")
+        raise LedgerError(f"The ledger is damaged: {len(problems)} problem(s) found, the first: {problems[0]}")
     return ledger
 
 
@@ -200,7 +207,8 @@ def create_command(
     ledger: Where = None,
     admin: Annotated[bool, typer.Option("--admin", help="May also see every key's use.")] = False,
     quota: Annotated[
-        int | None, typer.Option(min=0, help="At most so many queries are ever charged to it (default: no limit).")
+        int | None,
+        typer.Option(min=0, help="At most this number of queries is ever charged to it (default: no limit)."),
     ] = None,
     as_json: Json = False,
 ) -> None:

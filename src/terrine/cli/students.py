@@ -16,7 +16,7 @@ def export(
     out: Annotated[Path, typer.Argument(metavar="MODEL.ONNX", help="The file to write.")],
     as_json: Json = False,
 ) -> None:
-    """Write a student as one ONNX file, for programs without terrine."""
+    """Write a student as an ONNX file, to run without terrine."""
     from terrine.students import load_student
 
     inner = student / "student"

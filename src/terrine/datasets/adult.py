@@ -104,9 +104,9 @@ def read_adult(path: str | Path) -> tuple[NDArray[np.float32], NDArray[np.int64]
     rows = [[cell.strip() for cell in line.rstrip(".").split(",")] for _, line in numbered]
     for (n, _), row in zip(numbered, rows, strict=True):
         if len(row) != len(COLUMNS) + 1:
-            raise DataError(f"{path}: Expected {len(COLUMNS) + 1} columns, got {len(row)} in line {n}.")
+            raise DataError(f"{path}: line {n} must have {len(COLUMNS) + 1} columns, got {len(row)}.")
     if not rows:
-        raise DataError(f"{path}: Expected at least one row, got none.")
+        raise DataError(f"{path}: the file has no rows.")
     numbers = [n for n, _ in numbered]
     *features, labels = zip(*rows, strict=True)
     blocks = [
@@ -114,7 +114,7 @@ def read_adult(path: str | Path) -> tuple[NDArray[np.float32], NDArray[np.int64]
         for (column, coding), cells in zip(COLUMNS.items(), features, strict=True)
         if coding is not None
     ]
-    y = _indices(path, "the income", CLASSES, labels, numbers)
+    y = _indices(path, "income", CLASSES, labels, numbers)
     return np.column_stack(blocks), y
 
 
@@ -125,7 +125,7 @@ def _encode(
         case (str() as law, float() as scale):
             values = np.array([float(cell) if cell.isdigit() else np.nan for cell in cells])
             if (bad := np.isnan(values)).any():
-                raise DataError(f"{path}: Expected {column} as a number, got text in line {numbers[np.argmax(bad)]}.")
+                raise DataError(f"{path}: line {numbers[np.argmax(bad)]}, column {column}: not a number.")
             scaled = values / scale if law == "linear" else np.log1p(values) / np.log1p(scale)
             return scaled.astype(np.float32)[:, None]
         case _:
@@ -139,7 +139,5 @@ def _indices(
     found = np.array([index.get(cell, -1) for cell in cells], dtype=np.int64)
     if (found < 0).any():
         line = numbers[int(np.argmax(found < 0))]
-        raise DataError(
-            f"{path}: Expected {column} to be one of UCI's {len(values)} values, got another in line {line}."
-        )
+        raise DataError(f"{path}: line {line}, column {column}: not one of the {len(values)} values that UCI lists.")
     return found

@@ -19,9 +19,9 @@ def blobs(
     rows_per_unit: int = 1,
     seed: int = 0,
 ) -> Task:
-    """Rows around one centre per class; centres lie on a sphere of radius 2, ``spread`` is a standard deviation.
+    """Rows around one center per class; centers lie on a sphere of radius 2, ``spread`` is a standard deviation.
 
-    With ``rows_per_unit`` above 1 the private rows belong to units of so many rows each, named by whole numbers.
+    With ``rows_per_unit`` above 1 the private rows belong to units of that number of rows each, named by whole numbers.
     """
     sizes = {"n_private": n_private, "n_public": n_public, "n_test": n_test}
     sizes = {name: _validate.integer(name, value, at_least=1) for name, value in sizes.items()}

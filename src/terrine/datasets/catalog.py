@@ -69,8 +69,9 @@ def load(name: str, **options: Any) -> Task:
     _validate.choice("name", name, NAMES)
     allowed = set(inspect.signature(_LOADERS[name]).parameters)
     if unknown := sorted(set(options) - allowed):
-        expected = f"Expected options of {name} among {', '.join(sorted(allowed))}"
-        raise InputError(f"{expected}, got {', '.join(unknown)}.")
+        raise InputError(
+            f"The data set {name} has no option {', '.join(unknown)}. It has: {', '.join(sorted(allowed))}."
+        )
     return _LOADERS[name](**options)
 
 

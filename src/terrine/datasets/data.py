@@ -64,7 +64,7 @@ class PrivateData:
         """Some of the rows, by their indices; these are copied into memory."""
         indices = np.asarray(rows)
         if indices.dtype.kind not in "iu" or ((indices < -len(self)) | (indices >= len(self))).any():
-            raise InputError("Expected indices of rows, whole numbers below their number, got something else.")
+            raise InputError("rows must be indices of rows: whole numbers below the number of rows.")
         unit = None if self.unit is None else self.unit[indices]
         rows = np.asarray(self.X[indices]) if isinstance(self.X, np.ndarray) else self.X[indices]
         return PrivateData(rows, self.y[indices], unit=unit, nan_ok=True, unlabelled_ok=True)  # as they were checked
@@ -78,7 +78,7 @@ class PrivateData:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False, slots=True)
 class PublicData:
-    """Unlabelled rows that anyone may see, of the same kind as the private ones; X may be a numpy memmap.
+    """Unlabeled rows that anyone may see, of the same kind as the private ones; X may be a numpy memmap.
 
     ``nan_ok``: whether an array may hold nan, for teachers and students that take missing numbers.
     """
@@ -97,7 +97,7 @@ class PublicData:
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Task:
-    """Private rows to learn from, public rows to have labelled, and labels to evaluate with, where there are any.
+    """Private rows to learn from, public rows to have labeled, and labels to evaluate with, where there are any.
 
     ``public_y`` and ``test_y`` are for evaluation only: no part of the pipeline may learn from them.
     ``classes`` is a public list of names, in the order of the class indices.
@@ -164,10 +164,12 @@ def array_of(X: PublicData | ArrayLike, *, who: str) -> NDArray[Any]:
 def class_names(classes: Any) -> tuple[str, ...]:
     """The public list of classes: at least two names, all different."""
     if isinstance(classes, str):
-        raise DataError(f"Expected classes as a list of names, got the one string {classes!r}.")
+        raise DataError(f"classes must be a list of names, got the one text {classes!r}.")
     names = tuple(str(name) for name in classes)
     if len(names) < 2 or len(set(names)) != len(names):
-        raise DataError(f"Expected at least 2 classes of different names, got {len(names)} with {len(set(names))}.")
+        raise DataError(
+            f"classes must be at least 2 names, all different, got {len(names)} with {len(set(names))} different ones."
+        )
     return names
 
 
@@ -178,15 +180,15 @@ def class_indices(
     allowed = "whole numbers of at least 0" if n_classes is None else f"class indices from 0 to {n_classes - 1}"
     raw = np.asarray(values)
     if raw.shape != (n_rows,):
-        raise DataError(f"Expected {name} to hold one label per row, got a different number of them, or a table.")
+        raise DataError(f"{name} must be a list with one label for each row.")
     if raw.dtype.kind not in "iuf":
-        raise DataError(f"Expected {name} to be {allowed}, got dtype {raw.dtype}.")
+        raise DataError(f"{name} must hold {allowed}, got dtype {raw.dtype}.")
     lowest = UNLABELLED if unlabelled_ok else 0
     bad = ~((raw >= lowest) & (raw < (2**31 if n_classes is None else n_classes)))
     if raw.dtype.kind == "f":
         bad |= raw != np.floor(raw)
     if bad.any():
-        raise DataError(f"Expected {name} to be {allowed}, got something else in row {int(np.argmax(bad))}.")
+        raise DataError(f"{name} must hold {allowed}; row {int(np.argmax(bad))} does not.")
     indices = raw.astype(np.int64)
     indices.setflags(write=False)
     return indices
@@ -199,5 +201,5 @@ def _as_floats(values: Any) -> Any:
     try:
         rows = np.asarray(values)
     except ValueError:
-        raise DataError("Expected X as a rectangular array, got rows of different lengths.") from None
+        raise DataError("The rows of X must all have the same length.") from None
     return rows.astype(np.float64) if rows.dtype.kind in "biu" else rows

@@ -77,7 +77,7 @@ def get(file: DataFile, *, progress: Progress | None = None) -> Path:
         return _download_first(file, progress)
     if not intact(path, file):
         raise DataError(
-            f"{path}: Expected a file with sha256 {file.sha256[0]}, got another; remove it, and it is fetched again."
+            f"{path}: the file's sha256 must be {file.sha256[0]}, and is not. Remove the file, and it is fetched again."
         )
     return path
 
@@ -90,7 +90,9 @@ def read(path: Path) -> bytes:
         with gzip.open(path) as stream:
             return stream.read()
     except (OSError, EOFError, zlib.error):
-        raise DataError(f"{path}: Expected a gzip file, got one that cannot be unpacked.") from None
+        raise DataError(
+            f"{path}: the file is not gzip, or it is damaged. Remove it, and it is fetched again."
+        ) from None
 
 
 def download(url: str, target: Path, *, sha256: tuple[str, ...], progress: Progress | None = None) -> None:
@@ -109,7 +111,9 @@ def download(url: str, target: Path, *, sha256: tuple[str, ...], progress: Progr
                 if progress is not None:
                     progress(target.name, done, total)
         if digest.hexdigest() not in sha256:
-            raise DataError(f"{url}: Expected a file with sha256 {sha256[0]}, got {digest.hexdigest()}; nothing kept.")
+            raise DataError(
+                f"{url}: the file's sha256 must be {sha256[0]}, got {digest.hexdigest()}. Nothing was kept."
+            )
 
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, write)
@@ -119,7 +123,7 @@ def missing(path: str, *, how: str) -> DataError:
     """One line that names the file, where it was looked for and how to get it."""
     looked = ", ".join(str(folder / path) for folder in folders())
     hint = "" if os.environ.get("TERRINE_DATA") else " ($TERRINE_DATA is not set)"
-    return DataError(f"Expected the file {path}, looked for {looked}{hint}; got no such file. {how}")
+    return DataError(f"There is no file {path}; looked for {looked}{hint}. {how}")
 
 
 def _download_first(file: DataFile, progress: Progress | None) -> Path:

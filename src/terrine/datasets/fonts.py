@@ -56,11 +56,11 @@ class Glyphs:
     def __post_init__(self) -> None:
         n = len(self.X)
         if self.X.shape != (n, SIDE, SIDE) or self.X.dtype != np.uint8 or self.y.shape != (n,) or n == 0:
-            raise DataError(f"Expected glyphs of shape (n, {SIDE}, {SIDE}) and uint8, got {self.X.shape}.")
-        if self.face.shape != (n,) or not 0 <= self.y.min() <= self.y.max() < len(self.symbols):
             raise DataError(
-                f"Expected a symbol from 0 to {len(self.symbols) - 1} and a face for every glyph, got others."
+                f"X must be glyphs of shape (n, {SIDE}, {SIDE}) and uint8, got {self.X.shape}, {self.X.dtype}."
             )
+        if self.face.shape != (n,) or not 0 <= self.y.min() <= self.y.max() < len(self.symbols):
+            raise DataError(f"y must hold a symbol from 0 to {len(self.symbols) - 1} for every glyph, and face a face.")
 
     def __repr__(self) -> str:
         return f"<Glyphs: {len(self.X)} of {len(self.symbols)} symbols from {self.n_faces} faces>"
@@ -97,7 +97,7 @@ class Glyphs:
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except Exception:  # numpy raises many types for files that are not what they say
-            raise DataError(f"{path}: Expected X, y, face, symbols and fonts in an .npz, got another file.") from None
+            raise DataError(f"{path}: must be an .npz file with X, y, face, symbols and fonts, and is not.") from None
 
 
 def matplotlib_fonts() -> Path:
@@ -118,7 +118,7 @@ def render(
     at_least: int = 100,
     progress: Progress | None = None,
 ) -> Glyphs:
-    """Every face in the folders (or files) that has the letters and digits asked for and ``at_least`` so many symbols.
+    """Every face in the folders or files that has the letters and digits asked for, and ``at_least`` symbols or more.
 
     A symbol that a face lacks, or draws as nothing or as its box for missing ones, is left out; so is a face that
     draws most symbols alike, and of faces that draw the same images only the first is kept: a split by face is one
@@ -157,7 +157,7 @@ def render(
             progress("font files", done, len(paths))
     if not names:
         raise DataError(
-            f"Expected at least one Latin font face among {len(paths)} font files, got none; install more fonts "
+            f"There is no Latin font face in the {len(paths)} font files. Install more fonts "
             "(on Debian: apt install fonts-dejavu fonts-liberation2 fonts-urw-base35), or name their folders."
         )
     return Glyphs(np.stack(images), np.array(labels), np.array(faces), symbols, tuple(names))
@@ -198,7 +198,7 @@ def _draw_face(font: Callable[[float], Any], wanted: list[int], symbols: str) ->
 
 
 def _draw(face: Any, symbol: str, font: Callable[[float], Any], size: float) -> NDArray[np.uint8]:
-    """One symbol, centred from left to right and standing on the baseline, moved or made smaller where it must be."""
+    """One symbol, centered from left to right and standing on the baseline, moved or made smaller where it must be."""
     from PIL import Image, ImageDraw
 
     left, top, right, bottom = face.getbbox(symbol, anchor="ls")

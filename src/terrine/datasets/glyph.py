@@ -1,4 +1,4 @@
-"""Glyph, the paper's largest task made public: symbols in many faces, imbalanced, partly mislabelled, distorted."""
+"""Glyph, the paper's largest task made public: symbols in many faces, imbalanced, partly mislabeled, distorted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from terrine.errors import DataError
 SPLITS = ("private", "public", "test")
 IMBALANCE = 5.0  # the most frequent class against the rarest
 MISLABELLED = 0.12  # of all records, in every split
-CONFUSED = 0.5  # of the mislabelled records: labelled as the class's fixed look-alike; the rest as any other class
+CONFUSED = 0.5  # of the mislabeled records: labeled as the class's fixed look-alike; the rest as any other class
 
 # Look-alikes, in pairs. A class whose look-alike is not in the task is taken for the class after it.
 _PAIRS = (
@@ -62,8 +62,8 @@ class Plan:
     base: NDArray[np.int64]  # (n,) index of the stored glyph
     true: NDArray[np.int64]  # (n,) the symbol that is drawn
     label: NDArray[np.int64]  # (n,) the symbol that it is said to be
-    affine: NDArray[np.float32]  # (n, 2, 3): offset (row, column, 1) from the centre of the record -> of the glyph
-    stroke: NDArray[np.float32]  # (n,) above 0: this far towards the maximum of 5 neighbours; below: minimum
+    affine: NDArray[np.float32]  # (n, 2, 3): offset (row, column, 1) from the center of the record -> of the glyph
+    stroke: NDArray[np.float32]  # (n,) above 0: this far toward the maximum of 5 neighbors; below: minimum
     contrast: NDArray[np.float32]  # (n,)
     noise: NDArray[np.float32]  # (n,)
     key: NDArray[np.uint64]  # (n,)
@@ -89,7 +89,9 @@ class Glyph:
         self.classes = tuple(glyphs.symbols)
         faces = np.unique(glyphs.face)
         if len(faces) < 3:
-            raise DataError(f"Expected at least 3 font faces, one for each split, got {len(faces)}.")
+            raise DataError(
+                f"There must be at least 3 font faces, one for each split, got {len(faces)}. Install more fonts."
+            )
         rng = np.random.default_rng([self.seed, 101])
         held = [max(1, round(share / sum(shares) * len(faces))) for share in shares[1:]]
         private, public, test = np.split(rng.permutation(faces), [len(faces) - sum(held), len(faces) - held[1]])
@@ -111,7 +113,8 @@ class Glyph:
                 symbol = self.classes[int(np.argmin(counts))]
                 n_faces = len(self.faces[split])
                 raise DataError(
-                    f"Expected every symbol in every split, got none of {symbol!r} in the {n_faces} {split} faces."
+                    f"None of the {n_faces} {split} faces has the symbol {symbol!r}. Install more fonts, or leave the "
+                    "symbol out."
                 )
             self._order[split] = mine, np.cumsum(counts) - counts, counts
 
@@ -124,7 +127,7 @@ class Glyph:
         _validate.choice("split", split, SPLITS)
         rows = np.asarray(indices)
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or (rows.size and rows.min() < 0):
-            raise DataError("Expected indices as a list of whole numbers of at least 0, got something else.")
+            raise DataError("indices must be a list of whole numbers of at least 0.")
         sequence = np.random.SeedSequence([self.seed, 1 + SPLITS.index(split)])
         with np.errstate(over="ignore"):
             key = _mix(sequence.generate_state(1, np.uint64) + (rows.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
@@ -198,7 +201,7 @@ class Glyph:
     ) -> Task:
         """The first records of each split, in memory.
 
-        ``public_y`` and ``test_y`` are mislabelled like all else, as in the paper, or the truth with ``true_labels``.
+        ``public_y`` and ``test_y`` are mislabeled like all else, as in the paper, or the truth with ``true_labels``.
         """
         sizes = {"private": n_private, "public": n_public, "test": n_test}
         rows = {s: np.arange(_validate.integer(f"n_{s}", n, at_least=1)) for s, n in sizes.items()}
@@ -234,7 +237,7 @@ class Glyph:
 
     @cached_property
     def _boxes(self) -> NDArray[np.float64]:
-        """Where the ink of each stored glyph is: (n_glyphs, 2 axes, first and last) as offsets from the centre."""
+        """Where the ink of each stored glyph is: (n_glyphs, 2 axes, first and last) as offsets from the center."""
         ink: NDArray[np.bool_] = self.glyphs.X > 32
         spans: list[NDArray[np.bool_]] = [np.any(ink, axis=2), np.any(ink, axis=1)]
         first = np.stack([span.argmax(axis=1) for span in spans], axis=1)
@@ -349,7 +352,7 @@ def _draw(glyphs: NDArray[np.uint8], plan: Plan) -> NDArray[np.uint8]:
 
 
 def _neighbours(image: NDArray[np.float32], reduce: Any) -> NDArray[np.float32]:
-    """The largest, or smallest, of a pixel and its four neighbours; beyond the edge is black."""
+    """The largest, or smallest, of a pixel and its four neighbors; beyond the edge is black."""
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1)))
     result = image
     for other in (padded[:, :-2, 1:-1], padded[:, 2:, 1:-1], padded[:, 1:-1, :-2], padded[:, 1:-1, 2:]):

@@ -20,10 +20,13 @@ def named_classes(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]
     """Names to vote by, and the labels themselves, (n_classes,)."""
     given = list(classes)
     kinds = {_kind(value) for value in given}
-    if len(given) < 2 or len({_key(value) for value in given}) != len(given):
-        raise InputError(f"Expected classes as a list of at least 2 different labels, got {len(given)}.")
+    different = len({_key(value) for value in given})
+    if len(given) < 2 or different != len(given):
+        raise InputError(
+            f"classes must be at least 2 labels, all different, got {len(given)} with {different} different ones."
+        )
     if len(kinds) > 1:
-        raise InputError("Expected classes that are all of one type (all text, all numbers, ...), got a mixture.")
+        raise InputError("classes must all be of one type: all text, all numbers, and so on.")
     if kinds <= set(_PLAIN):
         values = np.asarray(given)
         names = tuple(str(value) for value in values.tolist())
@@ -31,14 +34,14 @@ def named_classes(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]
         values = _objects(given)
         names = tuple(map(str, given))
     if len(set(names)) != len(names):
-        raise InputError("Expected classes that are different labels when they are written as text, got two alike.")
+        raise InputError("classes must be different labels when written as text, and two of them are alike.")
     return names, values
 
 
 def indices_of(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Class indices of private labels; which row is wrong is said, what it holds is not."""
     if y is None:
-        raise InputError("Expected labels: PATEClassifier requires y to be passed, but the target y is None.")
+        raise InputError("PATEClassifier requires y to be passed, but the target y is None.")
     given: Any = y.to_pylist() if hasattr(y, "to_pylist") else y if isinstance(y, Iterable) else np.asarray(y)
     kind = _kind(classes.tolist()[0])
     if kind not in _PLAIN:
@@ -92,14 +95,14 @@ def _column(given: Any) -> NDArray[Any]:
     except ValueError:
         labels = None
     if labels is None:
-        raise InputError("Expected y as one label per row, got a table of several columns.")
+        raise InputError("y must be a list with one label for each row, got a table of several columns.")
     check_classification_targets(labels)
     return np.asarray(labels)
 
 
 def _looked_up(given: Any, classes: NDArray[Any], kind: str) -> NDArray[np.int64]:
     if getattr(given, "ndim", 1) != 1:
-        raise InputError("Expected y as one label per row, got a table of several columns.")
+        raise InputError("y must be a list with one label for each row, got a table of several columns.")
     places = {_key(value): k for k, value in enumerate(classes.tolist())}
     found = []
     for row, value in enumerate(given):
@@ -114,7 +117,10 @@ def _looked_up(given: Any, classes: NDArray[Any], kind: str) -> NDArray[np.int64
 
 
 def _strange(row: int) -> InputError:
-    return InputError(f"Expected labels among classes, got one that is not in row {row}; its value is not shown.")
+    return InputError(
+        f"Row {row} of y has a label that is not in `classes` (it is private, and not shown). Add it to `classes`, or "
+        "leave the row out."
+    )
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:
@@ -146,5 +152,5 @@ def _key(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise InputError(f"Expected classes that can be compared (hashable), got {kind}.") from None
+        raise InputError(f"classes must be hashable, such as text or numbers, got {kind}.") from None
     return kind, value

@@ -67,10 +67,13 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     path = Path(path)
     content = files.read(path)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or len(content) < 4 + 4 * content[3]:
-        raise DataError(f"{path}: Expected an IDX file of unsigned bytes, got another header.")
+        raise DataError(f"{path}: the file does not begin as an IDX file of unsigned bytes. Fetch it again.")
     n_axes = content[3]
     shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=n_axes, offset=4))
     offset = 4 + 4 * n_axes
     if len(content) - offset != math.prod(shape):
-        raise DataError(f"{path}: Expected {math.prod(shape)} bytes of shape {shape}, got {len(content) - offset}.")
+        raise DataError(
+            f"{path}: the header says {math.prod(shape)} bytes of shape {shape}, got {len(content) - offset}. Fetch it "
+            "again."
+        )
     return np.frombuffer(content, dtype=np.uint8, offset=offset).reshape(shape)

@@ -29,7 +29,7 @@ def read_private(
     image_shape: tuple[int, ...] | None = None,
     encoder: Encoder | None = None,
 ) -> PrivateData:
-    """Read labelled private rows. What describes them is given by you and public: nothing is fitted to the rows.
+    """Read labeled private rows. What describes them is given by you and public: nothing is fitted to the rows.
 
     What a cell holds is never refused, for others could see that: a row whose label is unknown, or whose numbers or
     image cannot be read, keeps its place, and no teacher learns from it. `terrine check` tells the owner.
@@ -41,7 +41,7 @@ def read_private(
         classes: the public list of class names, of arrays and images. Labels are class indices in arrays, or names.
         unit: whom a row belongs to, in folders of images and texts: a regular expression, whose first group in a
             file's name is the person. Arrays bring their own; a table has the column that the schema names.
-        image_shape: (height, width) for grey images or (height, width, 3); every image is brought to it.
+        image_shape: (height, width) for gray images or (height, width, 3); every image is brought to it.
         encoder: of a table: what makes numbers of its rows (docs/schema.md); it names label, classes and unit.
     """
     path = Path(path)
@@ -181,18 +181,20 @@ def _load(path: Path, **options: Any) -> Any:
     except OSError:
         raise
     except Exception:  # numpy raises many types here, and a pickled object array is refused with them
-        raise DataError(f"Expected a {path.suffix} file of plain arrays, got one that numpy cannot read.") from None
+        raise DataError(
+            f"numpy cannot read it as a {path.suffix} file of plain arrays. Write it with numpy.save or numpy.savez."
+        ) from None
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
-        raise DataError("Expected an .npz file of named arrays, got one array.")
+        raise DataError("This is a single array. Write an .npz file with numpy.savez(file, X=..., y=...).")
     try:
         with loaded:
             return {name: loaded[name] for name in ("X", "y", "unit") if name in loaded.files}
     except Exception:  # a damaged member, or one of pickled objects
-        raise DataError("Expected an .npz file of plain arrays, got one that numpy cannot read.") from None
+        raise DataError("numpy cannot read it as an .npz file of plain arrays. Write it with numpy.savez.") from None
 
 
 def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
@@ -218,7 +220,10 @@ def _image_folder(
 ) -> PrivateData:
     inside = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     if extra := inside - set(classes):
-        raise DataError(f"Expected one sub-folder per class and no others, got {len(extra)} that are not in classes.")
+        raise DataError(
+            f"The names of {len(extra)} sub-folders are not in `classes`. Add these classes, or move the sub-folders "
+            "away."
+        )
     found = [(k, file) for k, name in enumerate(classes) if name in inside for file in _sorted_images(folder / name)]
     ids = None if unit is None else _units(unit, [file for _, file in found])
     if ids is not None:  # an image that is nobody's is left out

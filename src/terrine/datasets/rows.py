@@ -159,7 +159,7 @@ def matched(rows: Rows, kind: RowKind, *, name: str, like: str) -> Rows:
     if found.kind != kind.kind:
         raise InputError(f"{name} and {like} must be rows of one kind; {name} has {found}, {like} {kind}.")
     if found.shape != kind.shape:
-        raise InputError(f"Expected {name} in rows of shape {kind.shape}, as {like}, got {found.shape}.")
+        raise InputError(f"{name} must have rows of shape {kind.shape}, as {like}, got {found.shape}.")
     return rows
 
 
@@ -296,7 +296,7 @@ def _matched_table(rows: Frame, kind: RowKind, *, name: str, like: str) -> Frame
         near = [(one, found) for one, found in near if found] or [
             (one, [other]) for one in missing for other in extra if one.casefold() == other.casefold()
         ]
-        hints = [f"{quoted(found[0])} may be {quoted(one)} misspelt" for one, found in near[:_NAMED]]
+        hints = [f"{quoted(found[0])} may be {quoted(one)} misspelled" for one, found in near[:_NAMED]]
         raise InputError(
             f"The columns of {name} and {like} must have the same names, in any order: {'; '.join(said + hints)}. "
             "Nothing was taught or spent."
@@ -354,14 +354,14 @@ def _texts(name: str, values: Any) -> Texts | None:
 def _sparse(name: str, values: Any) -> SparseRows:
     matrix = values.tocsr(copy=True)
     if matrix.ndim != 2 or min(matrix.shape) == 0:
-        raise DataError(f"Expected at least one row and one feature of {name}, got none.")
+        raise DataError(f"{name} must have at least one row and one feature, and has none.")
     if matrix.dtype.kind not in "biuf":
-        raise DataError(f"Expected {name} to be numbers, got dtype {matrix.dtype}.")
+        raise DataError(f"{name} must hold numbers, got dtype {matrix.dtype}.")
     matrix.sum_duplicates()
     bad = ~np.isfinite(matrix.data) if matrix.dtype.kind == "f" else np.zeros(0, dtype=bool)
     if bad.any():
         row = int(np.searchsorted(matrix.indptr, np.argmax(bad), side="right")) - 1
-        raise DataError(f"Expected {name} to be finite, got a value that is not (nan or inf) in row {row}.")
+        raise DataError(f"{name} must be finite; row {row} has nan or inf.")
     matrix.eliminate_zeros()
     return SparseRows(matrix)
 
@@ -371,19 +371,19 @@ def _array(name: str, values: ArrayLike, *, nan_ok: bool) -> NDArray[Any]:
     try:
         rows = values if isinstance(values, np.ndarray) else np.asarray(values)
     except ValueError:
-        raise DataError(f"Expected {name} as a rectangular array, got rows of different lengths.") from None
+        raise DataError(f"The rows of {name} must all have the same length.") from None
     if rows.ndim < 2:
-        raise DataError(f"Expected {name} with rows on the first of at least 2 axes, got {rows.ndim}.")
+        raise DataError(f"{name} must have at least 2 axes, the first for rows, got {rows.ndim}.")
     if rows.size == 0:
-        raise DataError(f"Expected at least one row and one feature of {name}, got none.")
+        raise DataError(f"{name} must have at least one row and one feature, and has none.")
     if rows.dtype.kind not in "biuf":
-        raise DataError(f"Expected {name} to be numbers, got dtype {rows.dtype}.")
+        raise DataError(f"{name} must hold numbers, got dtype {rows.dtype}.")
     if rows.dtype.kind == "f":
         for some in _chunks(rows):
             fine = ~np.isinf(rows[some]) if nan_ok else np.isfinite(rows[some])
             if not fine.all():
                 row = some.start + int(np.argmin(fine.all(axis=tuple(range(1, rows.ndim)))))
-                raise DataError(f"Expected {name} to be finite, got a value that is not (nan or inf) in row {row}.")
+                raise DataError(f"{name} must be finite; row {row} has nan or inf.")
     view = rows.view()
     view.setflags(write=False)
     return view

@@ -56,11 +56,11 @@ def read_mat(path: str | Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
     except OSError:
         raise
     except Exception:  # scipy raises many types for files that are not what they say
-        raise DataError(f"{path}: Expected a MATLAB 5 file, got one that scipy cannot read.") from None
+        raise DataError(f"{path}: scipy cannot read it as a MATLAB 5 file. Fetch it again.") from None
     X, y = content.get("X"), content.get("y")
     if X is None or y is None or X.ndim != 4 or X.shape[:3] != (32, 32, 3) or X.dtype != np.uint8:
-        raise DataError(f"{path}: Expected X (32, 32, 3, n) of uint8 and y (n, 1), got other arrays.")
+        raise DataError(f"{path}: the file must hold X, (32, 32, 3, n) of uint8, and y, (n, 1), and does not.")
     digits = np.asarray(y).reshape(-1).astype(np.int64)
     if len(digits) != X.shape[3] or digits.min() < 1 or digits.max() > 10:
-        raise DataError(f"{path}: Expected {X.shape[3]} digits from 1 to 10 (for 0), got something else.")
+        raise DataError(f"{path}: y must hold {X.shape[3]} digits from 1 to 10 (which stands for 0), and does not.")
     return np.ascontiguousarray(X.transpose(3, 0, 1, 2)), digits % 10

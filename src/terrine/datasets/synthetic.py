@@ -29,7 +29,7 @@ def synthetic_votes(
     n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
     consensus = _validate.between("consensus", consensus, 0.0, 1.0)
     if not 0 <= (hard := _validate.number("hard", hard)) <= 1:
-        raise InputError(f"Expected 0 <= hard <= 1, got hard={hard}.")
+        raise InputError(f"hard must be from 0 to 1, got {hard}.")
     rng = np.random.default_rng(seed)
     share = rng.beta(10 * consensus, 10 * (1 - consensus), n_queries)
     share = np.where(rng.random(n_queries) < hard, rng.uniform(1 / n_classes, 0.6, n_queries), share)

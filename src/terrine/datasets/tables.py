@@ -171,7 +171,7 @@ def frame_of(name: str, values: Any) -> Frame | NDArray[Any]:
     frame = nw.from_native(values, eager_only=True)
     names = list(frame.columns)
     if not names or not len(frame):
-        raise DataError(f"Expected at least one row and one column of {name}, got none.")
+        raise DataError(f"{name} must have at least one row and one column, and has none.")
     columns, held = zip(*(_column(name, str(one), frame.get_column(one)) for one in names), strict=True)
     if not all(isinstance(one, str) for one in names):
         if any(isinstance(one, str) for one in names) or any(one.kind != NUMBER for one in columns):
@@ -181,7 +181,7 @@ def frame_of(name: str, values: Any) -> Frame | NDArray[Any]:
     if library == "pyarrow":
         library = next((one for one in _LIBRARIES if find_spec(one) is not None), "pyarrow without pandas and polars")
     if library not in _LIBRARIES:
-        raise DataError(f"Expected {name} as a table of pandas, polars or pyarrow, got one of {library}.")
+        raise DataError(f"{name} must be a table of pandas, polars or pyarrow, got one of {library}.")
     return Frame(columns, held, library)
 
 

@@ -57,8 +57,8 @@ def _checked(values: Any, n_rows: int, where: Callable[[int], str], dtype: Any) 
         raise _other_number()
     if isinstance(dtype, np.dtype) and dtype.kind not in "OUTiu":
         raise DataError(
-            f"Expected unit ids as whole numbers or text, got dtype {dtype}; write them as text (whole numbers turn "
-            "into floats where one of them is missing)."
+            f"Unit ids must be whole numbers or text, got dtype {dtype}. Write them as text (whole numbers turn into "
+            "floats where one of them is missing)."
         )
     each = list(values)
     kinds = {kind: _word(kind) for kind in set(map(type, each))}
@@ -71,8 +71,8 @@ def _checked(values: Any, n_rows: int, where: Callable[[int], str], dtype: Any) 
         if kinds[type(each[row])] not in (_TEXT, _WHOLE):
             raise _missing(where(row))
         raise DataError(
-            f"Expected unit ids that are all whole numbers or all text, got {kinds[type(each[row])]} in {where(row)} "
-            f"after {first}; write all of them as text."
+            f"The unit id in {where(row)} is {kinds[type(each[row])]}, and the first one is {first}. Write all of them "
+            "as text."
         )
     if words == {_WHOLE}:
         for row, one in enumerate(each):
@@ -81,7 +81,7 @@ def _checked(values: Any, n_rows: int, where: Callable[[int], str], dtype: Any) 
         return np.array([int(one) for one in each], dtype=np.int64)
     for row, one in enumerate(each):
         if len(one) > _LONGEST:
-            raise DataError(f"Expected unit ids of at most {_LONGEST} characters, got a longer one in {where(row)}.")
+            raise DataError(f"The unit id in {where(row)} is longer than {_LONGEST} characters. Use shorter ids.")
     return np.array(each, dtype=np.str_)
 
 
@@ -93,15 +93,15 @@ def _word(kind: type) -> str:
 
 
 def _other_number() -> DataError:
-    return DataError("Expected one unit id for each row, as a list or a column, got a different number, or a table.")
+    return DataError("unit must be a list or a column with one id for each row of X.")
 
 
 def _missing(place: str) -> DataError:
     return DataError(
-        f"Expected a whole number or text as the unit id of every row, got neither in {place}; write all ids as text, "
-        "and leave out rows that have none."
+        f"The unit id in {place} is missing, or neither a whole number nor text. Write all ids as text, and leave out "
+        "rows that have none."
     )
 
 
 def _too_large(place: str) -> DataError:
-    return DataError(f"Expected unit ids below 2^63, got a larger one in {place}; write all of them as text.")
+    return DataError(f"The unit id in {place} is 2^63 or larger. Write all ids as text.")

@@ -175,7 +175,7 @@ class Features:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except Exception:  # safetensors raises its own type for whatever is wrong
-            raise DataError(f"{path}: this safetensors file of features cannot be read.") from None
+            raise DataError(f"{path}: the file is damaged, or not a safetensors file of features.") from None
         if metadata.get("schema") != SCHEMA:
             raise DataError(f"{path}: this is not a file of features of schema {SCHEMA}.")
         if metadata.get("sha256") != _digest(tensors):
@@ -217,7 +217,7 @@ def fit_features(
         progress: called with the share that is done.
     """
     if isinstance(public, PrivateData):
-        raise InputError("Features are learned from public rows only, got PrivateData.")
+        raise InputError("Features are learned from public rows, and this is PrivateData. Give PublicData.")
     rows = array_of(public, who="fit_features")
     seed = _validate.integer("seed", seed, at_least=0)
     if recipe.encoder:

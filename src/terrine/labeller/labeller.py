@@ -85,8 +85,8 @@ class Labeller:
         relation = getattr(ensemble, "relation", None)
         if relation is not None and ledger.budget.relation not in (Relation.ONE_TEACHER, relation):
             raise InputError(
-                f"The ledger's budget holds for these neighbors: {ledger.budget.relation.sentence}; the teachers "
-                f"for others: {Relation(relation).sentence}. Make a ledger whose budget has the teachers' relation."
+                f"The budget's neighbors ({ledger.budget.relation.sentence}) are not those of the teachers: "
+                f"{Relation(relation).sentence}. Begin a ledger with a budget for the teachers' relation."
             )
         # All that can fail for public reasons fails here: an answer to votes that anyone may know.
         proba = np.full((1, len(ensemble.classes)), 1 / len(ensemble.classes)) if self._interactive else None

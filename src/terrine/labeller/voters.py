@@ -108,5 +108,5 @@ def rows_for(voters: Voters, X: PublicData | ArrayLike) -> Rows:
     rows = public_rows(X)
     kind = getattr(voters, "row_kind", None) or RowKind(shape=tuple(voters.row_shape))
     if kind.kind == "array" and rows.shape[1:] != kind.shape:
-        raise InputError(f"X must have rows of shape {voters.row_shape}, got {rows.shape[1:]}.")
+        raise InputError(f"X must have rows of shape {voters.row_shape}, as the teachers' rows, got {rows.shape[1:]}.")
     return matched(rows, kind, name="X", like="the teachers' rows")

@@ -359,7 +359,7 @@ class Ledger:
             return reading.request(now, checked_request_id(request_id))
 
     def history(self, *, buckets: int = 200) -> list[Point]:
-        """Time, queries, answers and share of the budget used, at no more than ``buckets`` entries, evenly spread."""
+        """Time, queries, answers and share of the budget used, at ``buckets`` entries or fewer, evenly spread."""
         buckets = _validate.integer("buckets", buckets, at_least=1)
         with self._store.transaction(write=False) as now:
             return reading.history(now, self._budget, buckets)

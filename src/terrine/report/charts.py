@@ -13,6 +13,7 @@ from terrine.accounting.curves import round_up
 
 _STEPS = ("Private data", "Shares", "Teachers", "Votes", "Mechanism", "Answers", "Student")
 _PRIVATE = 5  # the first five steps stay with the owner
+_LETTER = 8  # at most, in pixels, of a digit of 13 pixels
 _POINTS = 240  # more points would make the file larger, but not the line finer
 
 
@@ -106,9 +107,14 @@ def _narrow_flow(notes: Sequence[str], public: str, about: str) -> str:
 def _spending(
     queries: Sequence[float], epsilon: Sequence[float], *, limit: float, shape: str, width: int, height: int
 ) -> str:
-    left, right, top, bottom = 46, width - 14, 44, height - 46
     most = max(limit, max(epsilon, default=0.0)) * 1.12 or 1.0
     last = max(max(queries, default=0), 1)
+    along = [
+        (tick, f"{tick:,.0f}" if tick == int(tick) else f"{tick:g}")
+        for tick in ticks(last, 8 if shape == "wide" else 4)
+    ]
+    half = _LETTER / 2 * len(along[-1][1])  # the last label stands around the axis' end, and must not be cut off
+    left, right, top, bottom = 46, width - max(14, half + 2), 44, height - 46
 
     def at(query: float, value: float) -> tuple[float, float]:
         return left + (right - left) * query / last, bottom - (bottom - top) * value / most
@@ -118,9 +124,8 @@ def _spending(
         y = at(0, tick)[1]
         parts.append(f'<path class="grid" d="M{left} {y:.1f}H{right}"/>')
         parts.append(_text(left - 8, y + 4, f"{tick:g}", "tick end"))
-    for tick in ticks(last, 8 if shape == "wide" else 4):
-        x = at(tick, 0)[0]
-        parts.append(_text(x, bottom + 20, f"{tick:,.0f}" if tick == int(tick) else f"{tick:g}", "tick mid"))
+    for tick, words in along:
+        parts.append(_text(at(tick, 0)[0], bottom + 20, words, "tick mid"))
     parts.append(_text(right, height - 6, "questions put to the teachers", "label end"))
     every = max(1, math.ceil(len(queries) / _POINTS))
     shown = sorted({*range(0, len(queries), every), len(queries) - 1})
@@ -156,10 +161,10 @@ def _text(x: float, y: float, words: str, kind: str) -> str:
 def _box(x: float, y: float, width: float, height: float, name: str, note: str, kind: str) -> str:
     room = int(width / 6.6)
     note = note if len(note) <= room else note[: room - 1] + "…"
-    middle, centre = y + height / 2, x + width / 2
+    middle, center = y + height / 2, x + width / 2
     return (
         f'<rect class="box {kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
-        f"{_text(centre, middle - 4, name, 'step mid')}{_text(centre, middle + 15, note, 'aside mid')}"
+        f"{_text(center, middle - 4, name, 'step mid')}{_text(center, middle + 15, note, 'aside mid')}"
     )
 
 

@@ -34,7 +34,7 @@ SECRETS = (
     "baseline",
 )
 
-# By neighbouring relation: what is protected, what nobody can tell about it, and who may come several times.
+# By neighboring relation: what is protected, what nobody can tell about it, and who may come several times.
 _PROTECTED = {
     Relation.ROW_REPLACED: (
         "row",
@@ -99,7 +99,7 @@ def write_report(path: str | Path, facts: Mapping[str, Any], *, secret: Mapping[
     """
     path = Path(path)
     if path.suffix != ".html":
-        raise InputError(f"Expected a file name that ends in .html, got {path.name}.")
+        raise InputError(f"A report's file name must end in .html, got {path.name}.")
     shown = _plain(facts, "facts")
     revealed = None if secret is None else _plain(secret, "secret")
     text = _render(_view(shown, revealed)).encode("utf-8", "replace")
@@ -186,14 +186,14 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
 def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
     """What (epsilon, delta) means in words; every number is rounded against us.
 
-    If two neighbouring data sets are equally likely, nobody guesses which one it was right more often than
+    If two neighboring data sets are equally likely, nobody guesses which one it was right more often than
     (e^ε + δ)/(e^ε + 1). Seeing an (ε, δ)-private release tells no more than a draw that reveals everything with chance
     δ and otherwise changes the odds by a factor of at most e^ε (Kairouz, Oh and Viswanath, 2015: any such release can
     be made from that draw).
     """
     delta = _validate.between("guarantee.delta", guarantee["delta"], 0.0, 1.0)
     if _validate.number("guarantee.epsilon", guarantee["epsilon"]) < 0:
-        raise InputError("Expected guarantee.epsilon >= 0, got a negative number.")
+        raise InputError("guarantee.epsilon must be at least 0, got a negative number.")
     epsilon = round_up(guarantee["epsilon"])
     # Of the epsilon as it is shown, so that a reader who checks finds the same.
     factor = math.exp(min(float(epsilon), 50.0)) * (1 + 1e-12)

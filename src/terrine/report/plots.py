@@ -29,7 +29,7 @@ def plot_analysis(found: Analysis, path: Path) -> None:
     if lines is None:
         raise InputError("A plot needs an analysis by query: make it with n_points above 0.")
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
+        raise InputError(f"A plot file must end in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
     queries, revealed = lines.queries, lines.revealed
@@ -63,7 +63,7 @@ def plot_analysis(found: Analysis, path: Path) -> None:
 def consensus_histogram(found: Consensus, path: Path) -> None:
     """Questions by the share of teachers that chose the top class; for the owner only, and marked as secret."""
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"Expected a plot file that ends in {', '.join(FORMATS)}, got {path.name}.")
+        raise InputError(f"A plot file must end in {', '.join(FORMATS)}, got {path.name}.")
     figure = _figure()
     axes = figure.subplots()
     edges = np.asarray(found.edges)

@@ -204,7 +204,7 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
         f"[bold]{round_up(guarantee.epsilon)}[/bold]",
         f"δ={guarantee.delta:g}, for all answers that are ever given",
     )
-    table.add_row("neighbours", "", escape(guarantee.relation.sentence))
+    table.add_row("neighbors", "", escape(guarantee.relation.sentence))
     table.add_row("questions charged", f"{found.queries:,}", "")
     table.add_row("answers charged", f"{found.answers:,}", "")
     for name, left in found.remaining.items():
@@ -278,6 +278,6 @@ def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:
     Console().print(table)
     factor = round_up(math.exp(shown.epsilon), 1)
     print(f"Neighbours: {shown.relation.sentence}. Seeing the published")
-    print(f"files changes the odds between two neighbours by a factor of at most {factor}, except with a chance of")
+    print(f"files changes the odds between two neighbors by a factor of at most {factor}, except with a chance of")
     print(f"{shown.delta:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")

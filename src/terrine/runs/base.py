@@ -106,7 +106,10 @@ class Learning(ABC):
         path, side = self.folder / "answers.npz", self.task
         rows, answers = load_answers(path)
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
-            raise InputError(f"Expected answers for these rows and classes in {path}, got others: the data changed.")
+            raise InputError(
+                f"{path} has answers for rows or classes that the data do not have: the data have changed since. Put "
+                "the data back, or begin a new run with --out."
+            )
         return rows, answers
 
     def fresh(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -126,9 +129,7 @@ class Learning(ABC):
             return PublishedGuarantee.from_json(found)
         except InputError as error:
             why = str(error).rstrip(".")
-            raise InputError(
-                f"Expected {path} in JSON, got a damaged file ({why}); run: terrine label {path.parent}"
-            ) from None
+            raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {path.parent}") from None
 
     def student_result(self) -> StudentResult | None:
         """What `learn` found, or None where there is no student yet."""
@@ -139,7 +140,7 @@ class Learning(ABC):
         try:
             return StudentResult.from_json(found)
         except InputError:
-            raise InputError(f"Expected {path} in JSON, got a damaged file; run: terrine learn {self.folder}") from None
+            raise InputError(f"{path} is damaged. Write it again with: terrine learn {self.folder}") from None
 
     def evaluated(self, student: FittedStudent) -> StudentResult:
         """The student, with its accuracy on the test rows where there are labels for it (interval: Wilson's)."""
@@ -180,7 +181,9 @@ def begin(settings: Settings, folder: Path) -> None:
             left.unlink(missing_ok=True)
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"Expected a new or empty run directory, got {folder} with other files.")
+        raise InputError(
+            f"{folder} is no run directory, and it is not empty. Choose a new or an empty folder with --out."
+        )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     _write_settings(path, settings)
@@ -238,11 +241,14 @@ def save_answers(path: Path, rows: NDArray[np.int64], answers: Answers) -> None:
 def load_answers(path: Path) -> tuple[NDArray[np.int64], Answers]:
     """The public rows that were asked, and what came back."""
     if not path.is_file():
-        raise InputError(f"Expected answers in {path}, got no such file; run: terrine label {path.parent}")
+        raise InputError(f"There are no answers yet: no {path}. Get them with: terrine label {path.parent}")
     try:
         with np.load(path, allow_pickle=False) as found:
             if str(found["schema"]) != ANSWERS_SCHEMA:
-                raise InputError(f"Expected answers of schema {ANSWERS_SCHEMA}, got another in {path}.")
+                raise InputError(
+                    f"{path} does not have the schema {ANSWERS_SCHEMA}: a different version of terrine wrote it, or it "
+                    f"holds no answers. Move it away, then run: terrine label {path.parent}"
+                )
             rows, labels, outcomes = (found[name] for name in ("rows", "labels", "outcomes"))
             _check_answers(rows, labels, outcomes)
             answers = Answers(
@@ -255,7 +261,7 @@ def load_answers(path: Path) -> tuple[NDArray[np.int64], Answers]:
     except InputError:
         raise
     except Exception:  # numpy and zipfile raise many types for damaged files
-        raise InputError(f"Expected answers in {path}, got a damaged file; run: terrine label {path.parent}") from None
+        raise InputError(f"{path} is damaged. Write it again with: terrine label {path.parent}") from None
 
 
 def _check_answers(rows: NDArray[Any], labels: NDArray[Any], outcomes: NDArray[Any]) -> None:
@@ -297,8 +303,8 @@ def read_json(
         found = json.loads(path.read_text(encoding="utf-8"))
         holds.model_validate(found)
     except FileNotFoundError:
-        raise InputError(f"Expected {path}, got no such file; run: {command} {path.parent}") from None
+        raise InputError(f"There is no {path} yet. Make it with: {command} {path.parent}") from None
     except ValueError:
-        what = advice or f"run: {command} {path.parent}"
-        raise InputError(f"Expected {path} in JSON, got a damaged file; {what}") from None
+        what = advice or f"Write it again with: {command} {path.parent}"
+        raise InputError(f"{path} is damaged. {what}") from None
     return dict(found)

@@ -30,7 +30,7 @@ class DataConfig(_Part):
     options: dict[str, Any] = Field(default_factory=dict)
     private: _File | None = None
     public: _File | None = None
-    test: _File | None = None  # labelled, for the report's accuracy alone
+    test: _File | None = None  # labeled, for the report's accuracy alone
     schema_file: _File | None = Field(default=None, alias="schema")  # of tables; else drafted from the public rows
     classes: list[str] | None = Field(default=None, min_length=2)
     label: str | None = None
@@ -45,11 +45,12 @@ class DataConfig(_Part):
     def _one_of_two(self) -> Self:
         own = (self.private, self.public)
         if (self.name is None) == (own == (None, None)):
-            raise ValueError("Expected either name (a built-in data set) or private, public and classes (your own)")
+            raise ValueError("give `name` for a built-in data set, or `private` and `public` for your own files")
         if self.name is None and None in own:
-            raise ValueError("Expected private and public together, got one of them missing")
+            missing = "private" if self.private is None else "public"
+            raise ValueError(f"`{missing}` is missing: your own data need a file of private and one of public rows")
         if self.name is None and self.options:
-            raise ValueError("Expected options with name (a built-in data set) only")
+            raise ValueError("`options` are those of a built-in data set: leave them out, or set `name`")
         _check_own(self)
         return self
 
@@ -77,7 +78,7 @@ class FeaturesConfig(_Part):
     @model_validator(mode="after")
     def _options(self) -> Self:
         if self.kind == "edges" and self.options:
-            raise ValueError('Expected options with kind = "learned" only')
+            raise ValueError('kind = "edges" takes no `options`: leave them out')
         return self
 
 
@@ -98,7 +99,9 @@ class TeachersConfig(_Part):
     @model_validator(mode="after")
     def _estimator(self) -> Self:
         if (self.kind == "sklearn") != (self.estimator is not None):
-            raise ValueError('Expected estimator with kind = "sklearn" and with no other')
+            if self.estimator is None:
+                raise ValueError('kind = "sklearn" needs `estimator`, e.g. "sklearn.svm.SVC"')
+            raise ValueError('`estimator` needs kind = "sklearn"')
         return self
 
 
@@ -113,7 +116,7 @@ class PrivacyConfig(_Part):
     accept_large_delta: bool = False  # go on where delta is not below one over the number of units
     epsilon: float | None = Field(default=None, gt=0)
     consensus: float | None = Field(default=None, gt=0, lt=1)  # share of teachers that agree: an assumption
-    min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # of answers: 0.95 unless given, 0.85 of GNMax
+    min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # share of right answers (default: 0.95; GNMax: 0.85)
     mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
     threshold: float | None = None
     sigma_check: float | None = Field(default=None, gt=0)
@@ -137,28 +140,29 @@ class PrivacyConfig(_Part):
             "gnmax": ("sigma", "queries") if self.epsilon is None else ("epsilon",),
             "lnmax": ("scale", "queries"),
         }[self.mechanism]
-        about = "a plan" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
+        about = "a plan (no `mechanism` is set)" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
         for name in needed:
             if getattr(self, name) is None:
-                raise ValueError(f"Expected {name} with {about}, got none")
+                raise ValueError(f"{about} needs `{name}`")
         planned = {None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())
         if self.mechanism == "gnmax" and self.epsilon is not None:
             planned = ("queries",) if self.queries is not None else ("min_accuracy",)
             if self.queries is None and self.consensus is None:
                 raise ValueError(
-                    "GNMax with an epsilon needs `queries`, how many questions to ask; or `consensus`, to plan that"
+                    'mechanism = "gnmax" with `epsilon` needs `queries`, how many questions to ask; or `consensus`, to '
+                    "plan that"
                 )
         allowed = {*needed, *planned}
         for name in PrivacyConfig.model_fields:
             always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask"}
             if name not in allowed | always and getattr(self, name) is not None:
-                raise ValueError(f"Expected no {name} with {about}")
+                raise ValueError(f"{about} takes no `{name}`: leave it out")
         return self
 
 
 class StudentConfig(_Part):
     kind: Literal["vat", "gan", "match", "supervised", "features"] = "supervised"
-    estimator: str | None = None  # a dotted name; unless given, a random forest on rows, discriminants on features
+    estimator: str | None = None  # a dotted name (default: a random forest on rows, discriminants on features)
     preset: Literal["small"] | None = None  # nets: a size for two cores
     options: dict[str, Any] = Field(default_factory=dict)
     self_training: bool = False  # of estimators: also learn from public rows without an answer
@@ -167,13 +171,13 @@ class StudentConfig(_Part):
     @model_validator(mode="after")
     def _where_they_apply(self) -> Self:
         if self.estimator is not None and self.kind not in ("supervised", "features"):
-            raise ValueError('Expected estimator with kind = "supervised" or "features" only')
+            raise ValueError(f'kind = "{self.kind}" takes no `estimator`: leave it out, or use kind = "supervised"')
         if self.options and self.kind == "features" and self.estimator is None:
-            raise ValueError('Expected options of an estimator with kind = "features", got no estimator')
+            raise ValueError("`options` are those of `estimator`, which is missing: name it, or leave them out")
         if self.self_training and self.kind not in ("supervised", "features"):
-            raise ValueError('Expected self_training with kind = "supervised" or "features" only')
+            raise ValueError(f'kind = "{self.kind}" takes no `self_training`: it learns from all public rows anyway')
         if self.preset is not None and self.kind != "vat":
-            raise ValueError('Expected preset with kind = "vat" only')
+            raise ValueError(f'kind = "{self.kind}" takes no `preset`: leave it out, or use kind = "vat"')
         return self
 
 
@@ -188,11 +192,11 @@ class RunConfig(_Part):
     @model_validator(mode="after")
     def _together(self) -> Self:
         if self.teachers.kind == "centroid" and self.features is None:
-            raise ValueError('Expected a [features] table with teachers.kind = "centroid"')
+            raise ValueError('teachers.kind = "centroid" needs a [features] table: add one')
         if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
-            raise ValueError('Expected a [features] table of learned ones with privacy.ask = "representative"')
+            raise ValueError('privacy.ask = "representative" needs a [features] table with kind = "learned": add one')
         if self.student.kind == "features" and self.features is None:
-            raise ValueError('Expected a [features] table with student.kind = "features"')
+            raise ValueError('student.kind = "features" needs a [features] table: add one')
         return self
 
 
@@ -202,7 +206,7 @@ class PublicDataConfig(_Part):
     name: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     public: _File | None = None
-    test: _File | None = None  # labelled, for the report's accuracy alone
+    test: _File | None = None  # labeled, for the report's accuracy alone
     schema_file: _File | None = Field(default=None, alias="schema")
     label: str | None = None  # in test; left out of public where it is there
     columns: list[str] | None = None
@@ -213,9 +217,9 @@ class PublicDataConfig(_Part):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.name is None) == (self.public is None):
-            raise ValueError("Expected either name (a built-in data set) or public (your own rows)")
+            raise ValueError("give `name` for a built-in data set, or `public` for your own rows, and not both")
         if self.name is None and self.options:
-            raise ValueError("Expected options with name (a built-in data set) only")
+            raise ValueError("`options` are those of a built-in data set: leave them out, or set `name`")
         _check_own(self)
         return self
 
@@ -240,7 +244,9 @@ class RemoteConfig(_Part):
     @model_validator(mode="after")
     def _no_features(self) -> Self:
         if self.student.kind == "features":
-            raise ValueError('Expected another student.kind than "features" with labels from a service')
+            raise ValueError(
+                'student.kind = "features" does not work with [labels]: choose "supervised", "vat" or "match"'
+            )
         return self
 
 
@@ -251,7 +257,10 @@ def read_config(path: str | Path) -> RunConfig:
     """A run's settings from a TOML file; file names in it are relative to it."""
     found = read_settings(path)
     if not isinstance(found, RunConfig):
-        raise InputError(f"{Path(path).name}: Expected a run of your own teachers, got one with labels.url.")
+        raise InputError(
+            f"{Path(path).name}: these settings have a [labels] table: a service's teachers answer, and none are "
+            "taught here."
+        )
     return found
 
 
@@ -261,17 +270,19 @@ def read_settings(path: str | Path) -> Settings:
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: Expected a run's settings in TOML, got no such file.") from None
+        raise InputError(
+            f"There is no {path}. Give the TOML file of a run's settings; terrine init writes one."
+        ) from None
     except IsADirectoryError:
-        raise InputError(f"{path}: Expected a file of a run's settings, got a folder.") from None
+        raise InputError(f"{path} is a folder. Give the TOML file of a run's settings.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: Expected TOML, got: {error}.") from None
+        raise InputError(f"{path} is not TOML in UTF-8: {str(error).rstrip('.')}.") from None
     data = given.get("data")
     if isinstance(data, dict):
         for name in ("private", "public", "test", "schema"):
             if isinstance(data.get(name), str):
                 if "\0" in data[name]:
-                    raise InputError(f"{path.name}: Expected a file name in data.{name}, got a null character.")
+                    raise InputError(f"{path.name}: data.{name} must be a file name, and has a null character.")
                 data[name] = str((path.parent / data[name]).resolve())
     kind: type[Settings] = RemoteConfig if "labels" in given else RunConfig
     try:
@@ -297,19 +308,57 @@ def differences(one: Settings, other: Settings) -> list[str]:
 def _in_words(error: ValidationError, kind: type[Settings]) -> str:
     """The first problem, with the key's dotted name and, for a misspelt one, the nearest that there is."""
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = _keys(first["loc"][:-1], kind)
-        close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}."
-        return f"Expected no key {key}, got one{hint}"
-    if first["type"] == "missing":
-        return f"Expected {key}, got none."
+    where, problem, given = first["loc"], first["type"], first["input"]
+    key = _dotted(where)
+    if problem == "extra_forbidden":
+        known = _keys(where[:-1], kind)
+        close = difflib.get_close_matches(str(where[-1]), known, n=1)
+        hint = f"; did you mean {_dotted((*where[:-1], *close))}?" if close else f". Known: {', '.join(known)}."
+        return f"There is no key {key}{hint}"
+    if problem == "missing":
+        return f"The table [{key}] is missing." if len(where) == 1 else f"{key} is missing."
     said = first["msg"].removeprefix("Value error, ")
-    where = f" in [{key}]" if key and first["type"] == "value_error" else ""
-    if first["type"] == "value_error":
-        return f"{said}{where}."
-    return f"Expected another {key}: {said.lower()}, got {str(first['input'])[:60]!r}."
+    if problem == "value_error":
+        return f"[{key}]: {said}." if key else f"{said}."
+    return f"`{key}` must be {_wanted(problem, first.get('ctx', {}), given) or said.lower()}."
+
+
+def _dotted(where: tuple[int | str, ...]) -> str:
+    """A key as TOML names it, and a place in a list: data.classes[0]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
+
+
+def _wanted(problem: str, limits: dict[str, Any], given: Any) -> str:
+    """What a value of the wrong kind or size must be; empty where pydantic's own words have to do."""
+    shown = f", got {str(given)[:60]!r}" if isinstance(given, str) else f", got {str(given)[:60]}"
+    if problem == "string_type":
+        return f'text, e.g. "{json.dumps(given)}"' if isinstance(given, (bool, int, float)) else "text"
+    if problem in _KINDS:
+        return f"{_KINDS[problem]}{shown}"
+    for name, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
+        if name in limits:
+            return f"{words} {limits[name]:g}{shown}"
+    match problem:
+        case "too_short":
+            return f"a list of at least {limits['min_length']}, got {limits['actual_length']}"
+        case "literal_error":
+            return f"{limits['expected']}{shown}"
+        case "string_pattern_mismatch":
+            return f"a URL that begins with http:// or https://{shown}"
+    return ""
+
+
+_KINDS = {
+    "path_type": "a file name in quotes",
+    "int_type": "a whole number, without quotes",
+    "int_from_float": "a whole number",
+    "float_type": "a number, without quotes",
+    "bool_type": "true or false, without quotes",
+    "list_type": 'a list, e.g. ["a", "b"]',
+    "tuple_type": "a list, e.g. [28, 28]",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
 
 
 def _keys(where: tuple[int | str, ...], kind: type[Settings]) -> list[str]:

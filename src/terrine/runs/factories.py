@@ -70,7 +70,7 @@ def mechanism_of(privacy: PrivacyConfig) -> Mechanism:
             return GNMax(sigma=privacy.sigma or 0.0)
         case "lnmax":
             return LNMax(scale=privacy.scale or 0.0)
-    raise InputError("Expected a mechanism, or a run directory where it is planned, got none.")
+    raise InputError("privacy.mechanism is not set, and nothing is planned yet: make a run directory first.")
 
 
 def budget_of(privacy: PrivacyConfig, *, relation: Relation = Relation.ONE_TEACHER) -> CountBudget:
@@ -96,20 +96,24 @@ def teacher_of(settings: TeachersConfig) -> Teacher:
                 name = settings.estimator or _ESTIMATORS[settings.kind]
                 return SklearnTeacher(estimator=estimator_of(name, settings.options), **chunk)
     except TypeError as error:
-        raise InputError(f"Expected other teachers.options, got: {error}.") from None
+        raise InputError(f"teachers.options: {error}.") from None
 
 
 def estimator_of(name: str, options: dict[str, Any]) -> Any:
     """A scikit-learn estimator by its dotted name."""
     module, _, kind = name.rpartition(".")
     if not name.startswith("sklearn."):
-        raise InputError(f"Expected an estimator of scikit-learn, as sklearn.svm.SVC, got {name!r}.")
+        raise InputError(
+            f'estimator must be the dotted name of a class in scikit-learn, e.g. "sklearn.svm.SVC", got {name!r}.'
+        )
     try:
         return getattr(importlib.import_module(module), kind)(**options)
     except (ImportError, AttributeError):
-        raise InputError(f"Expected an estimator of scikit-learn, got {name!r}, which it does not have.") from None
+        raise InputError(
+            f"scikit-learn has no {name!r}. Give an estimator by its dotted name, e.g. sklearn.svm.SVC."
+        ) from None
     except TypeError as error:
-        raise InputError(f"Expected options of {kind}, got: {error}.") from None
+        raise InputError(f"The options do not fit {kind}: {error}.") from None
 
 
 def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edges] | None = None) -> Any:
@@ -138,7 +142,7 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edg
                 estimator = estimator_of(name, settings.options)
                 return students.SupervisedStudent(estimator=estimator, self_training=settings.self_training, **balanced)
     except TypeError as error:
-        raise InputError(f"Expected other student.options, got: {error}.") from None
+        raise InputError(f"student.options: {error}.") from None
 
 
 def check_options(config: Settings) -> None:

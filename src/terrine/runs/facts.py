@@ -38,7 +38,9 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
     path = run.folder / ("report.secret.html" if reveal else "report.html")
     if reveal and not isinstance(run, Run):
-        raise InputError("Expected --reveal where the votes are, got a run whose teachers are elsewhere.")
+        raise InputError(
+            "--reveal needs the votes, and this run got its labels from a service. Use --reveal where the teachers are."
+        )
     secret = (
         secret_facts(run, progress=progress).reveal() if reveal and isinstance(run, Run) else None
     )  # asked for; the page is marked
@@ -67,7 +69,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "classes": list(task.classes),
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
-            # Where a neighbour may have another number of rows, it is not public
+            # Where a neighboring data set may have a different number of rows, it is not public
             "n_private": len(task.private) if task.private and shown.relation == Relation.ROW_REPLACED else None,
         },
         "teachers": {

@@ -33,11 +33,11 @@ class UnaskedWarning(TerrineWarning):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round:
-    """So many public rows are put to the teachers through one mechanism.
+    """Some public rows, which are put to the teachers through one mechanism.
 
     Attributes:
         mechanism: InteractiveGNMax compares the votes with the student's probabilities; the first round has no student
-            yet and takes another.
+            yet and takes a mechanism that needs none.
         rows: (n_queries,) indices of public rows; the same row may be asked again in a later round.
     """
 
@@ -70,16 +70,16 @@ def plan_filter(
     """The smallest filter that these rounds fit into: the best order for the sum of their worst cases. Public.
 
     Args:
-        rounds: (mechanism, n_queries, n_answers) of each, fixed beforehand. At most so many votes are released in all;
-            answers beyond its number in an early round are taken from the later ones.
+        rounds: (mechanism, n_queries, n_answers) of each, fixed beforehand. The rounds together answer at most the sum
+            of the n_answers: what an early round answers beyond its own number, later rounds have less.
         delta: of the guarantee.
-        relation: what neighbouring data sets may differ in, as the partition says.
+        relation: what neighboring data sets may differ in, as the partition says.
     """
     from scipy.optimize import minimize_scalar
 
     given = [_checked_plan(k, *one) for k, one in enumerate(rounds, start=1)]
     if not given:
-        raise InputError("Expected at least one round, got none.")
+        raise InputError("Give at least one round.")
     options: dict[str, Any] = {"delta": delta, "relation": relation}
 
     def priced(order: float) -> tuple[float, Spending]:
@@ -98,7 +98,7 @@ def plan_filter(
     order = float(f"{1 + math.exp(minimize_scalar(epsilon_at, bounds=ends, method='bounded').x):.6g}")
     epsilon, spent = priced(order)
     if epsilon >= LARGEST_EPSILON:
-        raise InputError(f"Expected rounds that cost epsilon < {LARGEST_EPSILON:g}, got more.")
+        raise InputError(f"These rounds cost an epsilon of {LARGEST_EPSILON:g} or more. Ask less, or add more noise.")
     # A smaller filter has a smaller margin: once more with the one just found, then up to where the charge fits
     epsilon -= FilterBudget(epsilon=epsilon, order=order, **options).remaining(spent)["rdp"]
     step = 2.0**-45
@@ -133,7 +133,7 @@ def fit_interactive(
     asked_in = _checked_rounds(rounds, n_rows=len(rows))
     askers = [labeller(one.mechanism) for one in rounds]  # what does not fit the ledger is refused before any charge
     if any(asker.ledger is not askers[0].ledger for asker in askers):
-        raise InputError("Expected one ledger for all rounds, got several.")
+        raise InputError("All rounds must be paid from one ledger; `labeller` gave Labellers on several ledgers.")
     labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
     outcomes = np.full(len(rows), Outcome.ABSTAINED, dtype=np.int64)
     fitted: Any = None
@@ -145,10 +145,15 @@ def fit_interactive(
         except BudgetError as error:
             if fitted is None:
                 raise
-            _warn_unasked(f"Expected budget for round {k}, got a student of the rounds before it: {error.remaining}.")
+            _warn_unasked(
+                f"The budget has no room for round {k} (left: {error.remaining}). The student has learned from the "
+                "rounds before it."
+            )
             break
         if unasked := int((answers.outcomes == Outcome.UNASKED).sum()):
-            _warn_unasked(f"Expected budget for {len(asked)} rows of round {k}, got {unasked} that were not asked.")
+            _warn_unasked(
+                f"The budget ran out in round {k}: {unasked:,} of its {len(asked):,} rows were not asked about."
+            )
         given.append(answers)
         by_teachers = answers.outcomes == Outcome.TEACHERS
         sure = (answers.outcomes == Outcome.REINFORCED) & (outcomes[asked] != Outcome.TEACHERS)
@@ -166,26 +171,30 @@ def _checked_plan(k: int, mechanism: Mechanism, n_queries: int, n_answers: int) 
     queries = _validate.integer(f"n_queries of round {k}", n_queries, at_least=1)
     answers = _validate.integer(f"n_answers of round {k}", n_answers, at_least=0)
     if answers > queries or (answers != queries and not has_check(mechanism)):
-        fewer = "at most " if has_check(mechanism) else ""
-        raise InputError(f"Expected {fewer}{queries} answers to the {queries} queries of round {k}, got {answers}.")
+        limit = f"at most {queries}" if has_check(mechanism) else f"{queries}"
+        raise InputError(f"n_answers of round {k} must be {limit}, as it has {queries} queries, got {answers}.")
     return mechanism, queries, answers
 
 
 def _checked_rounds(rounds: Sequence[Round], *, n_rows: int) -> list[NDArray[np.int64]]:
     """The rows of each round; a bad one is refused before any is asked."""
     if not rounds:
-        raise InputError("Expected at least one round, got none.")
+        raise InputError("Give at least one round.")
     if isinstance(rounds[0].mechanism, InteractiveGNMax):
-        raise InputError("Expected a first round without a student, got InteractiveGNMax.")
+        raise InputError(
+            "Round 1 uses InteractiveGNMax, which needs a student, and there is none yet. Begin with ConfidentGNMax."
+        )
     result = []
     for k, one in enumerate(rounds, start=1):
         asked = np.asarray(one.rows)
         if asked.ndim != 1 or asked.size == 0 or asked.dtype.kind not in "iu":  # a mask would be read as rows 0 and 1
             raise InputError(
-                f"Expected indices of at least one row in round {k}, got shape {asked.shape}, dtype {asked.dtype}."
+                f"rows of round {k} must be a list of at least one row's index, got shape {asked.shape}, dtype "
+                f"{asked.dtype}."
             )
         if asked.min() < 0 or asked.max() >= n_rows:
-            raise InputError(f"Expected rows from 0 to {n_rows - 1} in round {k}, got another.")
+            wrong = asked[(asked < 0) | (asked >= n_rows)][0]
+            raise InputError(f"rows of round {k} must be from 0 to {n_rows - 1}, got {wrong}.")
         result.append(asked.astype(np.int64))
     return result
 

@@ -98,7 +98,7 @@ class Run(Learning):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not (self.folder / "config.toml").is_file():
-            raise InputError(f"Expected a run directory, got {self.folder}, which has no config.toml.")
+            raise InputError(f"{self.folder} is no run directory: it has no config.toml. Begin one with: terrine run")
         self.given = read_config(self.folder / "config.toml")
         self._checked = False
 
@@ -122,7 +122,7 @@ class Run(Learning):
         try:
             privacy = PrivacyConfig.model_validate_json(path.read_bytes())
         except ValidationError:
-            raise InputError(f"Expected a plan in {path}, got a damaged file; delete it to plan again.") from None
+            raise InputError(f"{path} is damaged. Delete it, and the run plans again.") from None
         return self.given.model_copy(update={"privacy": privacy})
 
     @cached_property
@@ -194,8 +194,8 @@ class Run(Learning):
             shares = Partition.load(path)
             if not self._fits(shares):
                 raise InputError(
-                    f"Expected {path.name} of these rows and units, got one of others: the private data have changed; "
-                    "begin a new run."
+                    f"The private data have changed since {path} was made: its rows and units are not these. Put the "
+                    "data back, or begin a new run with --out."
                 )
             return shares
         if not self._key.is_file():
@@ -231,7 +231,7 @@ class Run(Learning):
         privacy, n_public = self.config.privacy, len(self.task.public)
         assert privacy.queries is not None
         if privacy.queries > n_public:
-            raise InputError(f"Expected privacy.queries of at most {n_public}, the public rows, got {privacy.queries}.")
+            raise InputError(f"privacy.queries must be at most {n_public}, the public rows, got {privacy.queries}.")
         match privacy.ask:
             case "first":
                 return np.arange(privacy.queries)
@@ -249,7 +249,7 @@ class Run(Learning):
         if path.is_file():
             votes = Votes.load(path)
             if len(votes) != self.config.privacy.queries:
-                raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got {path.name} on others.")
+                raise InputError(f"{path} is not on the rows that this run asks about. Move it away, and vote again.")
             return votes
         rows = self._queries()
         executor = executor_of(self.config.teachers)
@@ -290,16 +290,19 @@ class Run(Learning):
     def take_votes(self, votes: Votes) -> None:
         """Use a vote of several owners, tallied from their ballots on the rows that this run asks."""
         if (self.folder / "answers.npz").is_file():
-            raise InputError(f"Expected a run without answers, got {self.folder}, which has them; begin a new run.")
-        if len(votes) != self.config.privacy.queries or votes.n_classes != len(self.task.classes):
-            raise InputError(f"Expected votes on {self.config.privacy.queries} rows, got votes on others.")
-        if votes.queries != queries_digest(self._queries().X):
-            raise InputError("Expected votes tallied from ballots on the rows that this run asks, got votes on others.")
+            raise InputError(f"{self.folder} has answers already, from the votes before. Begin a new run with --out.")
+        fits = len(votes) == self.config.privacy.queries and votes.n_classes == len(self.task.classes)
+        if not fits or votes.queries != queries_digest(self._queries().X):
+            raise InputError(
+                "These votes are not on the rows and classes that this run asks about. Tally ballots of runs with the "
+                "same public rows, classes, seed, [features] and [privacy]."
+            )
         relation = self.budget().relation
         if votes.relation != relation:
             raise InputError(
-                f"Expected votes between this run's neighbours, {relation.sentence!r}, got votes between others, "
-                f"{votes.relation and votes.relation.sentence!r}."
+                f"This run protects neighbors in the sense of {relation.sentence!r}, and the votes "
+                f"{votes.relation and votes.relation.sentence!r}. Use teachers.partition and data.unit in the same way "
+                "in every owner's run."
             )
         votes.save(self.folder / "votes.npz")
 
@@ -307,9 +310,9 @@ class Run(Learning):
         """The teachers that are kept, every file verified."""
         folder = self.folder / "teachers"
         if not self.config.teachers.keep:
-            raise StoreError("Expected a run that keeps its teachers, got one with teachers.keep = false.")
+            raise StoreError("This run has teachers.keep = false, and kept none. Begin a new run with keep = true.")
         if not folder.is_dir():
-            raise StoreError(f"Expected teachers in {folder}, got none; run: terrine teach {self.folder}")
+            raise StoreError(f"There are no teachers in {folder} yet. Train them with: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
 
     def voters(self) -> Taught:
@@ -318,7 +321,7 @@ class Run(Learning):
         try:
             shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
         except (KeyError, TypeError, ValueError):
-            raise StoreError(f"Expected a row's shape and dtype in {self.folder}/rows.json, got others.") from None
+            raise StoreError(f"{self.folder}/rows.json is damaged. Write it again with: terrine teach") from None
         see = self._seen if self.config.features is not None else None
         return Taught(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
 
@@ -335,7 +338,7 @@ class Run(Learning):
             _check_bound(self.folder, ledger)
         if differs := difference(ledger.budget, budget):
             ledger.close()
-            raise LedgerError(f"Expected the budget that {self.folder} spends from: {differs}.")
+            raise LedgerError(f"The ledger's budget is not the one that {self.folder} spends from: {differs}.")
         return ledger
 
     def consensus(self) -> Sensitive[Consensus]:
@@ -419,7 +422,7 @@ class Run(Learning):
         try:
             recipe = FeatureRecipe(**self.config.features.options)
         except TypeError as error:
-            raise InputError(f"Expected other features.options, got: {error}.") from None
+            raise InputError(f"features.options: {error}.") from None
         found = fit_features(self.task.public, recipe=recipe, seed=self.config.seed, device=self.config.teachers.device)
         found.save(path)
         return found
@@ -473,8 +476,8 @@ def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None
     place = ledger_place(where, folder)
     if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
         raise LedgerError(
-            f"Expected the ledger that {folder} is bound to, got no {place.name}; if it is elsewhere, "
-            "name it in TERRINE_LEDGER."
+            f"There is no {place}, the ledger that pays for {folder}. Put it back; if it is elsewhere, name it in "
+            "TERRINE_LEDGER."
         )
     ledger = Ledger(place)
     _check_bound(folder, ledger)
@@ -482,11 +485,11 @@ def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None
 
 
 def _check_bound(folder: Path, ledger: Ledger) -> None:
-    advice = 'put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
+    advice = 'Put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
     bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
     if bound != ledger.id:
         ledger.close()
         raise LedgerError(
-            f"Expected the ledger that {folder} is bound to, got another: two ledgers over the same teachers "
-            "would spend the budget twice."
+            f"This is not the ledger that pays for {folder}: two ledgers over the same teachers would spend the budget "
+            f"twice. Name the ledger with the id that {folder / 'ledger.json'} holds."
         )

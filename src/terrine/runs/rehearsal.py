@@ -1,4 +1,4 @@
-"""A rehearsal on labelled public rows: how well teachers agree and a student learns, at no cost in privacy.
+"""A rehearsal on labeled public rows: how well teachers agree and a student learns, at no cost in privacy.
 
 Nothing private is read. Noise comes from a seed, so that a rehearsal can be repeated; nothing it gives is private.
 """
@@ -32,7 +32,7 @@ from terrine.teachers import Teacher, poll_teachers
 from terrine.votes import Votes
 
 Progress = Callable[[float], object]
-_LEAST = 40  # labelled rows: a half teaches, a quarter is asked about, a quarter tests
+_LEAST = 40  # labeled rows: a half teaches, a quarter is asked about, a quarter tests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Rehearsal:
     Attributes:
         cells: by number of teachers, then by epsilon.
         n_labelled, n_asked, n_test: rows that there were, that were asked about, and that tested the student.
-        planned_units: what the teachers' shares were scaled to; None: the labelled rows were shared out.
+        planned_units: what the teachers' shares were scaled to; None: the labeled rows were shared out.
         without_privacy: accuracy of the student's learner on the true labels of the rows that were asked about.
     """
 
@@ -115,7 +115,7 @@ def rehearse(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Rehearsal:
-    """Play PATE on labelled PUBLIC rows, for every number of teachers and every epsilon.
+    """Play PATE on labeled PUBLIC rows, for every number of teachers and every epsilon.
 
     Args:
         X, y: public rows and their class indices. Never private ones: what comes out is not protected.
@@ -127,7 +127,7 @@ def rehearse(
         mechanism: what answers: one that withholds unsure answers, or GNMax, which answers every question.
         planned_units: how many units the private data are planned to have: each pretended teacher learns from
             planned_units / n_teachers rows, as far as there are that many. Where there are too few for all teachers,
-            their shares overlap. None: the labelled rows are shared out.
+            their shares overlap. None: the labeled rows are shared out.
         see: what teachers see of rows, a public function of each.
         progress: called with the share done.
     """
@@ -140,9 +140,9 @@ def rehearse(
         planned_units = _validate.integer("planned_units", planned_units, at_least=1)
     data, names = PrivateData(np.asarray(X), y), tuple(str(name) for name in classes)
     if len(data) < _LEAST:
-        raise InputError(f"A rehearsal needs at least {_LEAST} labelled public rows, got {len(data)}.")
+        raise InputError(f"A rehearsal needs at least {_LEAST} labeled public rows, got {len(data)}.")
     if (data.y >= len(names)).any():
-        raise InputError("A labelled row has a class index that is not below the number of classes.")
+        raise InputError("A labeled row has a class index that is not below the number of classes.")
     order = np.random.default_rng([seed, 0]).permutation(len(data))
     taught, asked, held = np.split(order, [len(order) // 2, len(order) * 3 // 4])
     seen = data.X if see is None else see(data.X)
@@ -207,7 +207,7 @@ def rehearse_run(
     """A rehearsal with a run's teachers and student; its private file is not opened.
 
     Args:
-        labelled: a file of labelled public rows; None with a built-in data set, which brings them.
+        labelled: a file of labeled public rows; None with a built-in data set, which brings them.
         units: a planning number; else the one in the settings.
     """
     X, y, classes = labelled_of(config.data, labelled)

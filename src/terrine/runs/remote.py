@@ -38,7 +38,7 @@ class RemoteRun(Learning):
         self.folder = Path(folder)
         found = read_settings(self.folder / "config.toml")
         if not isinstance(found, RemoteConfig):
-            raise InputError(f"Expected a run with labels.url in {self.folder}, got one of your own teachers.")
+            raise InputError(f"{self.folder} is a run with your own teachers: its settings have no labels.url.")
         self.config = found
 
     @classmethod
@@ -54,7 +54,7 @@ class RemoteRun(Learning):
         if not path.is_file():
             with self._labeller() as labeller:
                 write_json(path, labeller.about().model_dump(mode="json"))
-        found = read_json(path, "terrine label", holds=About, advice="put back the file that this run wrote.")
+        found = read_json(path, "terrine label", holds=About, advice="Put back the file that this run wrote.")
         return About.model_validate(found)
 
     @cached_property
@@ -69,7 +69,7 @@ class RemoteRun(Learning):
         """(n_queries,) which public rows are asked about."""
         labels, n_public = self.config.labels, len(self.task.public)
         if labels.queries > n_public:
-            raise InputError(f"Expected labels.queries of at most {n_public}, the public rows, got {labels.queries}.")
+            raise InputError(f"labels.queries must be at most {n_public}, the public rows, got {labels.queries}.")
         if labels.ask == "first":
             return np.arange(labels.queries)
         return np.random.default_rng([self.config.seed, 1]).permutation(n_public)[: labels.queries]
@@ -115,11 +115,11 @@ class RemoteRun(Learning):
         )
 
     def _compare(self, found: About | Budget, *names: str) -> None:
-        """Refuse another service than the one that service.json is of: its guarantee would be of other answers."""
+        """Refuse a service that is not the one of service.json: its guarantee would not cover this run's answers."""
         if other := [name for name in names if _fixed(getattr(found, name)) != _fixed(getattr(self.about, name))]:
             raise LedgerError(
-                f"Expected the service that {self.folder} began with, got another {', '.join(other)} from "
-                f"{self.config.labels.url}; name a new run directory."
+                f"The service at {self.config.labels.url} is not the one that {self.folder} began with: its "
+                f"{', '.join(other)} changed. Begin a new run with --out, or ask the service's owner."
             )
 
     def _request(self) -> Path:

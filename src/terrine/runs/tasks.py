@@ -84,7 +84,7 @@ def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDAr
             raise InputError(f"The data set {data.name} has no labels for its public rows to rehearse with.")
         return found.public.X, found.public_y, found.classes
     if file is None:
-        raise InputError("A rehearsal needs labelled public rows: name their file with --labelled.")
+        raise InputError("A rehearsal needs labeled public rows: name their file with --labelled.")
     assert data.public is not None
     if is_table(data.public):
         public = read_table(data.public)

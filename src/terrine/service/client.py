@@ -121,7 +121,7 @@ class RemoteLabeller:
         )
 
     def budget(self) -> Budget:
-        """What is spent and left there. Its head is kept, once it is proved to continue the one kept before."""
+        """What is spent and left there. Its head is kept, once it is proved to continue from the one kept before."""
         kept = self._kept()  # before the call: another process may keep a newer head meanwhile
         found = self._call("GET", "/v1/budget")
         self._compare(found, kept)

@@ -53,7 +53,7 @@ def fit_student(
         progress: called with the share done.
     """
     if not isinstance(student, Student):
-        raise InputError(f"Expected a student's settings, such as VATStudent(), got {type(student).__name__}.")
+        raise InputError(f"student must be a student's settings, such as VATStudent(), got {type(student).__name__}.")
     seed = _validate.integer("seed", seed, at_least=0)
     given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
     if (given.labels == given.labels[0]).all():
@@ -76,8 +76,8 @@ def fit_student(
         case GANStudent():
             if not given.of_images:
                 raise DataError(
-                    f"Expected uint8 images (n, height, width[, channels]) for a GANStudent, got rows of shape "
-                    f"{given.row_shape}, dtype {given.rows.dtype}; VATStudent and MatchStudent take rows of features."
+                    "A GANStudent needs uint8 images (n, height, width[, channels]), got rows of shape "
+                    f"{given.row_shape}, dtype {given.rows.dtype}. VATStudent and MatchStudent take rows of features."
                 )
             train = train_gan
     return fit_net(student, given, seed=seed, train=train, progress=progress)
@@ -125,4 +125,6 @@ def load_student(folder: str | Path) -> FittedStudent:
             return FittedEstimator.restore(kept)
         case on_features.KIND:
             return FittedOnFeatures.restore(kept, Path(folder))
-    raise StoreError(f"Expected a student that is a net or an estimator, got {kept.kind!r}.")
+    raise StoreError(
+        f"{folder} holds a student of an unknown kind, {kept.kind!r}. A newer terrine may have written it."
+    )

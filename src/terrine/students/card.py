@@ -81,7 +81,7 @@ class Card(_Json):
 
     Attributes:
         epsilon, delta, basis: the guarantee, and what it rests on.
-        relation: what two neighbouring data sets differ in; ``unit``: whose contribution that is (row, unit, teacher).
+        relation: what two neighboring data sets differ in; ``unit``: whose contribution that is (row, unit, teacher).
         private: whether the guarantee holds: False if a seeded sampler drew the noise of the answers.
         mechanism, parameters: what drew the answers: its kind, and its numbers by name.
         n_queries, n_answers: the budget: at most this number of questions and of answers.
@@ -192,7 +192,7 @@ def _privacy(card: Card) -> list[str]:
         ("ε (epsilon), rounded up", round_up(card.epsilon)),
         ("δ (delta)", None if card.delta is None else f"{card.delta:g}"),
         ("protects", None if card.unit is None else f"each {card.unit} of the private data"),
-        ("two data sets are neighbours if", None if card.relation is None else Relation(card.relation).sentence),
+        ("two data sets are neighbors if", None if card.relation is None else Relation(card.relation).sentence),
         ("rests on", card.basis),
         ("mechanism", _mechanism(card)),
         ("teachers", None if card.n_teachers is None else f"{card.n_teachers:,}"),

@@ -26,7 +26,7 @@ class FeatureStudent:
 
     Attributes:
         features: learned from public rows, as `fit_features` does, and kept with the student; or `Edges`, of images.
-        estimator: unfitted (default: linear discriminants, shrunk by half towards round ones).
+        estimator: unfitted (default: linear discriminants, shrunk by half toward round ones).
         self_training, balanced: as of a `SupervisedStudent`.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
@@ -39,7 +39,7 @@ class FeatureStudent:
 
     def __post_init__(self) -> None:
         if not isinstance(self.features, Features | Edges):
-            raise InputError(f"Expected features, as fit_features gives them, got {type(self.features).__name__}.")
+            raise InputError(f"features must be what fit_features gives, or Edges, got {type(self.features).__name__}.")
         if self.estimator is None:
             from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -93,7 +93,8 @@ class FittedOnFeatures(Fitted):
 def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> FittedOnFeatures:
     if given.row_shape != settings.features.row_shape:
         raise InputError(
-            f"Expected public rows of shape {settings.features.row_shape}, as the features', got {given.row_shape}."
+            f"Public rows must have the shape {settings.features.row_shape}, as those of the features, got "
+            f"{given.row_shape}."
         )
     if settings.self_training:
         seen = replace(given, rows=settings.features.transform(given.rows))

@@ -83,7 +83,7 @@ class Fitted(ABC):
         """
         if not isinstance(card, Mapping):
             public(card)  # a secret is refused as one
-            raise InputError(f"Expected the card as a dict, got {type(card).__name__}.")
+            raise InputError(f"card must be a dict, got {type(card).__name__}.")
         kind, model = self.dumps()
         more = dict(self.extra if extra is None else extra)
         for name in more:
@@ -118,7 +118,7 @@ class Fitted(ABC):
             for name, data in files.items():
                 write_atomically(folder / name, partial(_write, data=data))
         except OSError as error:
-            raise StoreError(f"Expected to write a student to {folder}, got: {error.strerror or error}.") from error
+            raise StoreError(f"The student cannot be written to {folder}: {error.strerror or error}.") from error
 
     def export_onnx(self, path: str | Path) -> None:
         """Write the model as one ONNX file that other programs run without terrine: from rows to probabilities.
@@ -154,7 +154,9 @@ def read_folder(folder: str | Path) -> Folder:
     try:
         facts = json.loads(files[MANIFEST])
         if facts["schema"] != SCHEMA:
-            raise StoreError(f"Expected a student of schema {SCHEMA}, got {facts['schema']!r}.")
+            raise StoreError(
+                f"{folder} has the schema {facts['schema']!r}, and this terrine reads {SCHEMA}. Use a newer terrine."
+            )
         training = facts["training"]
         about = About(
             classes=tuple(facts["classes"]),
@@ -178,25 +180,34 @@ def read_folder(folder: str | Path) -> Folder:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"Expected a model card of schema {SCHEMA}, got one that cannot be read.") from None
+        raise StoreError(
+            f"{folder}: {MANIFEST} does not fit the schema {SCHEMA}. Use a copy of the folder as it was saved."
+        ) from None
 
 
 def _verified(folder: Path) -> dict[str, bytes]:
     try:
         lines = (folder / SUMS).read_text().splitlines()
     except (OSError, UnicodeDecodeError):
-        raise StoreError(f"Expected a student's folder, got no readable {SUMS} in {folder}.") from None
+        raise StoreError(
+            f"{folder} is no student's folder: it has no readable {SUMS}. Give one such as run/student."
+        ) from None
     files: dict[str, bytes] = {}
     for line in lines:
         digest, _, name = line.partition("  ")
         if Path(name).name != name:
-            raise StoreError(f"Expected {SUMS} to name files beside it, got a path in line {len(files) + 1}.")
+            raise StoreError(f"{folder / SUMS}, line {len(files) + 1}: must name a file beside it, not a path.")
         try:
             files[name] = (folder / name).read_bytes()
         except OSError:
-            raise StoreError(f"Expected {name} in {folder}, got no such file.") from None
+            raise StoreError(
+                f"{folder} has no {name}, which {SUMS} lists. Use a copy of the folder as it was saved."
+            ) from None
         if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise StoreError(f"Expected {name} as it was saved, got a file with another sha256: damaged, or changed.")
+            raise StoreError(
+                f"{folder / name} is damaged, or was changed after it was saved: its sha256 is not that in {SUMS}. Use "
+                "a copy of the folder as it was saved."
+            )
     return files
 
 

@@ -49,16 +49,21 @@ def lessons(
     rows = public.X if isinstance(public, PublicData) else as_rows("X", public)
     names = tuple(str(name) for name in classes)
     if len(names) < 2 or len(set(names)) != len(names):
-        raise InputError(f"Expected at least 2 classes of different names, got {len(names)} with {len(set(names))}.")
+        raise InputError(
+            f"classes must be at least 2 names, all different, got {len(names)} with {len(set(names))} different ones."
+        )
     labels = _labels(answers, n_rows=len(rows), n_classes=len(names))
     answered = np.flatnonzero(labels != ABSTAIN)
     if answered.size == 0:
-        raise InputError(f"Expected at least one answered row, got {len(labels)} rows without an answer.")
+        raise InputError(
+            f"None of the {len(labels)} rows has an answer, so that there is nothing to learn from. Ask about more."
+        )
     counts = np.bincount(labels[answered], minlength=len(names))
     few = [names[k] for k in np.flatnonzero(counts < min_per_class)]
     if few:
         raise InputError(
-            f"Expected at least {min_per_class} answers of every class, got fewer of {len(few)}: {listed(few)}."
+            f"min_per_class is {min_per_class}, and {len(few)} classes have fewer answers: {listed(few)}. Lower it, or "
+            "ask about more rows."
         )
     missing = [names[k] for k in np.flatnonzero(counts == 0)]
     if missing:
@@ -85,13 +90,13 @@ def listed(names: list[str]) -> str:
 def _labels(answers: Answers | ArrayLike, *, n_rows: int, n_classes: int) -> NDArray[np.int64]:
     raw = np.asarray(answers.labels if isinstance(answers, Answers) else answers)
     if raw.ndim != 1 or len(raw) > n_rows:
-        raise InputError(f"Expected at most one answer for each of {n_rows} public rows, got shape {raw.shape}.")
+        raise InputError(f"answers must be a list of at most {n_rows}, one for each public row, got shape {raw.shape}.")
     if raw.dtype.kind not in "iu":
-        raise InputError(f"Expected answers as class indices, or {ABSTAIN} where withheld, got dtype {raw.dtype}.")
+        raise InputError(f"answers must be class indices, or {ABSTAIN} where withheld, got dtype {raw.dtype}.")
     bad = (raw < ABSTAIN) | (raw >= n_classes)
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"Expected answers from {ABSTAIN} to {n_classes - 1}, got {int(raw[row])} in row {row}.")
+        raise InputError(f"answers must be from {ABSTAIN} to {n_classes - 1}, got {int(raw[row])} in row {row}.")
     return raw.astype(np.int64)
 
 
@@ -103,11 +108,11 @@ def checked_rows(
     if kind is not None and kind.kind != "array":
         return matched(rows, kind, name="X", like="the student's rows")
     if not isinstance(rows, np.ndarray):
-        raise DataError(f"Expected arrays of numbers in rows of shape {row_shape}, got {kind_of(rows)}.")
+        raise DataError(f"X must be an array of numbers in rows of shape {row_shape}, got {kind_of(rows)}.")
     if rows.shape[1:] != row_shape:
-        raise DataError(f"Expected rows of shape {row_shape}, got {rows.shape[1:]}.")
+        raise DataError(f"X must have rows of shape {row_shape}, got {rows.shape[1:]}.")
     if images and rows.dtype != np.uint8:
-        raise DataError(f"Expected images of dtype uint8, got {rows.dtype}.")
+        raise DataError(f"X must be images of dtype uint8, got {rows.dtype}.")
     return rows
 
 
@@ -146,7 +151,9 @@ def public(value: Any, where: str = "card") -> Any:
     """Plain JSON values; a secret among them, however deep, is refused."""
     match value:
         case Sensitive():
-            raise SecretError(f"Expected {where} to be public, got a secret value (it depends on private votes).")
+            raise SecretError(
+                f"{where} must be public, and is a secret value (it depends on private votes). Leave it out."
+            )
         case Mapping():
             return {str(name): public(inner, f"{where}[{str(name)!r}]") for name, inner in value.items()}
         case list() | tuple():
@@ -155,4 +162,4 @@ def public(value: Any, where: str = "card") -> Any:
             return value
         case float() if np.isfinite(value):
             return value
-    raise InputError(f"Expected {where} to be a finite number, a string, a list or a dict, got {type(value).__name__}.")
+    raise InputError(f"{where} must be a finite number, text, a list or a dict, got {type(value).__name__}.")

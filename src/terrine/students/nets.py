@@ -48,7 +48,7 @@ class Distortion:
             at_least_0(self, setting.name)
         for name in ("zoom", "erase"):
             if getattr(self, name) >= 1:
-                raise InputError(f"Expected {name} below 1, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class NetSettings:
         wrong: share of the answers that is expected to be wrong; the loss of one that contradicts all else is bounded.
         fade: share of the training over which the answers lose their weight, so that what the public rows say of one
             another outvotes a wrong one; 0 for never.
-        folds: before all else, so many nets are trained in half the steps, each without one fold of the answers, and
+        folds: this number of nets is trained first, in half the steps, each without one fold of the answers, and
             answers that the net without them finds wrong are left out; 0 for no such check.
         view: how rows are distorted.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
@@ -100,7 +100,7 @@ class NetSettings:
         for name in ("channels", "hidden"):
             sizes = getattr(self, name)
             if not isinstance(sizes, (tuple, list)) or not sizes:
-                raise InputError(f"Expected {name} as a list of whole numbers, got {name}={sizes!r}.")
+                raise InputError(f"{name} must be a list of whole numbers, got {sizes!r}.")
             object.__setattr__(self, name, tuple(_validate.integer(name, size, at_least=1) for size in sizes))
         given_view(self, "view")
         _validate.positive("learning_rate", self.learning_rate)
@@ -108,17 +108,19 @@ class NetSettings:
             at_least_0(self, name)
         for name, below in (("averaging", 1), ("wrong", 0.5)):
             if getattr(self, name) >= below:
-                raise InputError(f"Expected {name} below {below}, got {name}={getattr(self, name)}.")
+                raise InputError(f"{name} must be below {below}, got {getattr(self, name)}.")
         _validate.integer("folds", self.folds, at_least=0)
         if self.folds == 1 or (self.folds and not self.wrong):
-            raise InputError(f"Expected folds=0, or at least 2 and wrong > 0, got {self.folds} and wrong={self.wrong}.")
+            raise InputError(
+                f"folds must be 0, or at least 2 with wrong above 0, got {self.folds} with wrong={self.wrong}."
+            )
         _validate.choice("norm", self.norm, ("batch", "group"))
         _validate.choice("device", self.device, ("auto", "cpu", "cuda"))
 
 
 def at_least_0(settings: Any, name: str) -> None:
     if _validate.number(name, getattr(settings, name)) < 0:
-        raise InputError(f"Expected {name} of at least 0, got {name}={getattr(settings, name)}.")
+        raise InputError(f"{name} must be at least 0, got {getattr(settings, name)}.")
 
 
 def given_view(settings: Any, name: str) -> None:
@@ -129,7 +131,7 @@ def given_view(settings: Any, name: str) -> None:
         case dict() as numbers if set(numbers) <= {setting.name for setting in fields(Distortion)}:
             object.__setattr__(settings, name, Distortion(**numbers))
         case other:
-            raise InputError(f"Expected {name} to be a Distortion, got {other!r}.")
+            raise InputError(f"{name} must be a Distortion, or a dict of its settings, got {other!r}.")
 
 
 def picked(device: str) -> str:
@@ -273,7 +275,7 @@ def averaged(net: Any) -> Any:
 
 
 def follow(average: Any, net: Any, averaging: float) -> None:
-    """Move the copy a little towards the net, its batches' statistics included."""
+    """Move the copy a little toward the net, its batches' statistics included."""
     torch = require_torch()
     torch._foreach_lerp_(_state(average), [tensor.detach() for tensor in _state(net)], 1 - averaging)
 
@@ -326,7 +328,7 @@ def repeat(
     device: str,
     progress: Progress | None,
 ) -> None:
-    """Call ``step`` so often, and ahead of each call ``before`` with the share done.
+    """Call ``step`` for each of the steps, and ahead of each call ``before`` with the share done.
 
     On a GPU one step is recorded and replayed, as its kernels are shorter than their launches: ``step`` may not look
     at a tensor's value, and whatever changes from step to step is a tensor that ``before`` writes to.

@@ -60,7 +60,9 @@ class FittedNet(Fitted):
         weights = load_arrays(kept.model, what="weights")
         student = cls(about=kept.about, card=kept.card, extra=kept.files, weights=weights)
         if (_MEAN in weights) == kept.about.images or student._net is None:
-            raise StoreError(f"Expected the weights that the model card describes in {FILE}, got others.")
+            raise StoreError(
+                f"The weights in {FILE} are not those that the model card describes. Use a copy as it was saved."
+            )
         return student
 
     def to_onnx(self) -> Any:
@@ -83,7 +85,9 @@ class FittedNet(Fitted):
         try:
             net.load_state_dict(state)
         except RuntimeError:
-            raise StoreError("Expected weights that fit the net of the model card, got others.") from None
+            raise StoreError(
+                f"The weights in {FILE} do not fit the net of the model card. Use a copy as it was saved."
+            ) from None
         return net.to(nets.picked(self.device)).to(memory_format=torch.channels_last).eval()
 
 
@@ -93,12 +97,15 @@ def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, p
     device = nets.picked(settings.device)
     if not given.of_images and given.rows.ndim != 2:
         raise DataError(
-            f"Expected uint8 images (n, height, width[, channels]) or rows of features (n, d), "
+            "A net takes uint8 images (n, height, width[, channels]) or rows of features (n, d), "
             f"got rows of shape {given.rows.shape[1:]}, dtype {given.rows.dtype}."
         )
     least = 2 ** len(settings.channels)
     if given.of_images and min(given.row_shape[:2]) < least:
-        raise DataError(f"Expected images of at least {least} x {least} pixels, got {given.row_shape[:2]}.")
+        raise DataError(
+            f"Images must have at least {least} x {least} pixels for this net, got {given.row_shape[:2]}. Use fewer "
+            "channels."
+        )
     scale = None if given.of_images else _scale(given.rows)
 
     def fresh() -> Any:
@@ -123,7 +130,7 @@ def fit_net(settings: NetSettings, given: Lessons, *, seed: int, train: Train, p
     weights = {name: tensor.cpu().contiguous().numpy() for name, tensor in net.state_dict().items()}
     if not all(np.isfinite(w).all() for w in weights.values()):
         rate = settings.learning_rate
-        raise InputError(f"Expected training to converge, got weights that are not finite; try learning_rate < {rate}.")
+        raise InputError(f"Training did not converge: weights are not finite. Try a learning_rate below {rate}.")
     if scale is not None:
         weights |= {_MEAN: scale[0], _DEVIATION: scale[1]}
     described = {"student": type(settings).__name__, **asdict(settings)}

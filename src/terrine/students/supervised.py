@@ -68,9 +68,7 @@ class FittedEstimator(Fitted):
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         if not hasattr(self.model, "predict_proba"):
             kind = type(self.model).__name__
-            raise InputError(
-                f"Expected an estimator that gives probabilities, got {kind}; wrap it in CalibratedClassifierCV."
-            )
+            raise InputError(f"{kind} gives no probabilities. Wrap it in CalibratedClassifierCV.")
         rows = self._seen(X)
         found = self.model.predict_proba(rows)
         result = np.zeros((len(found), len(self.classes)))
@@ -104,7 +102,7 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
             model.fit(seen_by(model, given.rows[answered]), labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
-        raise InputError(f"Expected answers that {type(model).__name__} can learn from, got: {said}") from None
+        raise InputError(f"{type(model).__name__} cannot learn from these answers: {said}") from None
     kept: dict[str, Any] = {"student": type(settings).__name__, "self_training": settings.self_training}
     if settings.balanced:
         kept["balanced"] = True

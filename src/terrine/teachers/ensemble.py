@@ -266,10 +266,7 @@ def _rows_of(
         for k, size in enumerate(np.diff(partition.offsets)):
             labels = data.share(k)[1]
             if len(labels) != size:
-                raise InputError(
-                    "The shares were written with a different partition. Give the partition that they were "
-                    "written with."
-                )
+                raise InputError("data must be the shares of this partition, and they are not: make them with it.")
             class_indices("labels", labels, n_rows=len(labels), n_classes=n_classes, unlabelled_ok=True)
         return kind_of(data.share(0)[0]), data
     if not isinstance(data, PrivateData):
@@ -277,7 +274,7 @@ def _rows_of(
     if len(partition) != len(data.y):
         raise InputError("The partition has a different number of rows than the data. Partition this data again.")
     if len(data.y) and int(data.y.max()) >= n_classes:
-        raise InputError(f"A label is not below {n_classes}, the number of classes. Give every class.")
+        raise InputError(f"Every label must be below {n_classes}, the number of classes, and one is not.")
     return kind_of(data.X), Rows(_taken(data.X, teacher), data.y, partition.order, partition.offsets)
 
 
@@ -375,7 +372,5 @@ def queries_digest(rows: AnyRows) -> str:
 def _queries(X: Any, kind: RowKind, teacher: Teacher) -> AnyRows:
     rows = X.X if isinstance(X, PublicData) else as_rows("X", X, nan_ok=takes_nan(teacher))
     if kind.kind == "array" and rows.shape[1:] != kind.shape:
-        raise InputError(
-            f"X must have rows of shape {kind.shape}, as the teachers were taught on, got {rows.shape[1:]}."
-        )
+        raise InputError(f"X must have rows of shape {kind.shape}, as the teachers' rows, got {rows.shape[1:]}.")
     return _taken(matched(rows, kind, name="the public rows", like="the private rows"), teacher)

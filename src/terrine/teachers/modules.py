@@ -217,7 +217,9 @@ class ModuleTeacher:
     def loads(self, data: bytes) -> Models:
         """Refuses what is not the weights of this teacher's module, name by name and shape by shape."""
         models: Models = load_arrays(data, what="weights")
-        others = StoreError(f"This file does not hold the weights of {_name(self.module)}. Delete it and teach again.")
+        others = StoreError(
+            f"The weights are not those of {_name(self.module)}. Train again, or use a copy as it was saved."
+        )
         layout = models.get(_LAYOUT, np.zeros(0))
         if layout.ndim != 2 or layout.dtype != np.int64 or layout.shape[1] < 3 or not (layout == layout[:1]).all():
             raise others

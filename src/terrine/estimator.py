@@ -280,7 +280,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _classes(self) -> tuple[tuple[str, ...], NDArray[Any]]:
         listed = () if self.schema_ is None else self.schema_.classes
         if self.classes is None and not listed:
-            raise InputError("Expected classes, all labels there can be, got none.")
+            raise InputError("classes is missing: give a list of all labels there can be.")
         names, values = named_classes(listed if self.classes is None else self.classes)
         if listed and names != listed:
             raise InputError("classes and the schema's classes differ: give them in one of the two.")
@@ -296,7 +296,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         rows, found = self._prepared(X, X_public)
         labels = indices_of(y, self.classes_)
         if len(labels) != len(rows):
-            raise InputError("Expected one label for each row of X, got a different number of labels.")
+            raise InputError("y must have one label for each row of X, and has a different number.")
         return PrivateData(rows, labels, unit=unit, nan_ok=True), found
 
     def _prepared(self, X: Any, X_public: Any) -> tuple[Rows, Rows]:

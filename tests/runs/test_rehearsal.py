@@ -111,8 +111,10 @@ def terrine(capsys, monkeypatch, tmp_path):
     X, y = rows(600)
     with (tmp_path / "labelled.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["a", "b", "tree"], *([*row, CLASSES[k]] for row, k in zip(X, y, strict=True))])
+    with (tmp_path / "public.csv").open("w", newline="") as file:  # what the columns are is drafted from it
+        csv.writer(file).writerows([["a", "b"], *X.tolist()])
     (tmp_path / "run.toml").write_text(
-        '[data]\nprivate = "gone.csv"\npublic = "gone too.csv"\nclasses = ["ash", "birch"]\nlabel = "tree"\n'
+        '[data]\nprivate = "gone.csv"\npublic = "public.csv"\nclasses = ["ash", "birch"]\nlabel = "tree"\n'
         'units_planned = 300\n[teachers]\nnumber = 20\nkind = "logistic"\nexecutor = "serial"\n'
         "[privacy]\nepsilon = 1.0\ndelta = 1e-5\nconsensus = 0.8\n"
         '[student]\nestimator = "sklearn.linear_model.LogisticRegression"\n'

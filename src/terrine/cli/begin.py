@@ -144,7 +144,7 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, kind: s
 
 
 def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> tuple[str, bool]:
-    """The draft as TOML, and whether a column is text."""
+    """The draft as TOML, and whether all columns are text: then linear models do better than trees."""
     from terrine.schema import Text, draft, read_table
     from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -170,7 +170,7 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
     found = replace(found, ignore=(*found.ignore, *extra), notes=notes)
     if not private.is_dir():
         found.match(read_table(private), role=private.name)
-    return found.to_toml(), any(isinstance(kind, Text) for kind in found.columns.values())
+    return found.to_toml(), all(isinstance(kind, Text) for kind in found.columns.values())
 
 
 def _settings(

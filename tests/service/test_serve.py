@@ -256,7 +256,7 @@ def test_other_refusals(run_folder, tmp_path, refused):
     for source in (settings, tmp_path / "r"):
         assert "--dry-run is for runs of your own teachers" in refused("run", source, "--dry-run")
     settings.write_text(REMOTE.replace("URL", "http://a").replace("queries", "querries"))
-    assert "did you mean queries?" in refused("run", settings, "--out", tmp_path / "r")
+    assert "did you mean labels.queries?" in refused("run", settings, "--out", tmp_path / "r")
 
 
 def test_keys_on_the_command_line(run_folder, terrine):

@@ -46,7 +46,7 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Taught:
+class InteractiveResult:
     """The last student, and what each round released; a round that the budget had no room for is not there."""
 
     student: FittedStudent
@@ -117,7 +117,7 @@ def fit_interactive(
     seed: int,
     request_id: str = "interactive",
     progress: Progress | None = None,
-) -> Taught:
+) -> InteractiveResult:
     """Ask, learn, ask about what the student is unsure or wrong of, learn again.
 
     Args:
@@ -164,7 +164,7 @@ def fit_interactive(
         )
         told = None if progress is None else _part(progress, k - 1, len(rounds))
         fitted = fit_student(student, rows, known, classes=classes, seed=seed, progress=told)
-    return Taught(student=fitted, rounds=tuple(given), labels=labels)
+    return InteractiveResult(student=fitted, rounds=tuple(given), labels=labels)
 
 
 def _checked_plan(k: int, mechanism: Mechanism, n_queries: int, n_answers: int) -> tuple[Mechanism, int, int]:

@@ -64,7 +64,7 @@ class _Failed(JsonObject):
     failed: int
 
 
-class Taught:
+class ServedTeachers:
     """Kept teachers behind a public function of rows: what a service asks. Everything but the votes is public."""
 
     def __init__(
@@ -315,7 +315,7 @@ class Run(Learning):
             raise StoreError(f"There are no teachers in {folder} yet. Train them with: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
 
-    def voters(self) -> Taught:
+    def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
         rows = read_json(self.folder / "rows.json", "terrine teach")
         try:
@@ -323,7 +323,7 @@ class Run(Learning):
         except (KeyError, TypeError, ValueError):
             raise StoreError(f"{self.folder}/rows.json is damaged. Write it again with: terrine teach") from None
         see = self._seen if self.config.features is not None else None
-        return Taught(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
+        return ServedTeachers(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
 
     def ledger(self, where: str | Path | None = None) -> Ledger:
         """The one ledger that pays for this run's answers: made when first asked for, and never again.

@@ -50,7 +50,7 @@ def draft(
 
     Args:
         label, unit: columns of the private table; the public one need not have them.
-        classes: the label's values. Unless given, those in the public table's own column of that name.
+        classes: the label's values (default: those in the public table's own column of that name).
         ignore: columns to leave out.
         source: what the table is called in the comment on top.
     """

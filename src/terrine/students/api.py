@@ -15,8 +15,7 @@ from terrine.datasets.rows import numbers
 from terrine.errors import AdviceWarning, DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
-from terrine.students import neural as fitted
-from terrine.students import supervised
+from terrine.students import neural, supervised
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
@@ -119,7 +118,7 @@ def load_student(folder: str | Path) -> FittedStudent:
     """
     kept = read_folder(folder)
     match kept.kind:
-        case fitted.KIND:
+        case neural.KIND:
             return FittedNet.restore(kept)
         case supervised.KIND:
             return FittedEstimator.restore(kept)

@@ -67,8 +67,8 @@ def test_ballots_that_do_not_belong_together(other, words):
         ({"ids": [1, 2]}, "ids must hold"),
         ({"ids": [0, 1, -2]}, "ids must hold"),
         ({"n_classes": 3}, "class indices from 0 to 2"),
-        ({"relation": ""}, "relation must be text"),
-        ({"relation": None}, "relation must be text"),
+        ({"relation": ""}, "relation must say in words"),
+        ({"relation": None}, "relation must say in words"),
     ],
 )
 def test_bad_ballots(settings, words):

@@ -88,7 +88,7 @@ BAD = [
     (lambda: CountBudget(PAPER, n_queries=5, delta=1), "delta must be above 0 and below 1, got 1"),
     (
         lambda: CountBudget(PAPER, n_queries=5, delta=1e-5, relation=""),
-        "relation must be text that says what neighbors differ in",
+        "relation must say in words what neighbors differ in",
     ),
     (lambda: FilterBudget(epsilon=0, delta=1e-5, order=20), "epsilon must be above 0"),
     (lambda: FilterBudget(epsilon=1, delta=0, order=20), "delta must be above 0 and below 1"),
@@ -100,7 +100,7 @@ BAD = [
     ),
     (
         lambda: FilterBudget(epsilon=1, delta=1e-5, order=20, relation=None),
-        "relation must be text that says what neighbors differ in",
+        "relation must say in words what neighbors differ in",
     ),
 ]
 

@@ -115,7 +115,7 @@ def test_private_cells_decide_nothing(given):
 
 def test_unknown_labels_in_arrays_are_refused_as_before():
     X = np.random.default_rng(0).normal(size=(50, 2))
-    with pytest.raises(InputError, match="row 3"):
+    with pytest.raises(InputError, match="Row 3"):
         classifier().fit(X, ["no", "yes", "no", "secret"] + ["no"] * 46, X_public=X)
 
 

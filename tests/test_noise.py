@@ -169,5 +169,5 @@ def test_without_opendp_it_says_what_to_install_and_seeded_noise_still_works():
     )
     kind, message, cause = result.stdout.strip().split("|")
     assert kind == "MissingDependencyError"
-    assert message == "Secure noise needs opendp, which is not installed; install it with: pip install opendp"
+    assert message == "Secure noise needs opendp, which is not installed. Install it with: pip install opendp"
     assert cause == "None"

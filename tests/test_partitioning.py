@@ -231,9 +231,9 @@ def test_keys():
         (np.array(["a", None], dtype=object), "id in row 1 is missing, or neither .* Write all ids as text"),
         (np.array(["a", 1], dtype=object), "row 1 is a whole number, and the first one is text. Write"),
         (np.array([1, True], dtype=object), "id in row 1 is missing, or neither"),
-        (np.array([1, 2**70], dtype=object), "below 2\\^63"),
-        (np.array([1, 2, 3]), "one unit id for each row"),
-        (np.array([[1], [2]]), "one unit id for each row"),
+        (np.array([1, 2**70], dtype=object), "2\\^63 or larger"),
+        (np.array([1, 2, 3]), "one id for each row"),
+        (np.array([[1], [2]]), "one id for each row"),
     ],
 )
 def test_bad_ids_are_refused_in_a_line(unit, message):
@@ -312,7 +312,7 @@ def test_a_unit_in_two_shares_is_found():
         joined.check(np.concatenate([first, second]))
     assert "2" not in str(caught.value)
     joined.check(np.array([1, 1, 2, 3, 4, 3]))
-    with pytest.raises(InputError, match="one unit id for each row"):
+    with pytest.raises(InputError, match="one id for each row"):
         joined.check(first)
 
 

@@ -45,7 +45,7 @@ def test_words_of_ones_own_stay_as_they_are():
 
 @pytest.mark.parametrize("value", ["", "own: ", None, 3, b"unit_any"])
 def test_what_says_nothing_is_refused(value):
-    with pytest.raises(InputError, match="relation to say what neighbours differ in"):
+    with pytest.raises(InputError, match="relation must say in words what neighbors differ in"):
         Relation(value)
 
 

@@ -252,7 +252,7 @@ def test_the_published_student_knows_names_order_and_categories(finished):
     assert schema["classes"] == CLASSES
     assert "schema.toml" in (folder / "SHA256SUMS").read_text()
     page = (folder / "model_card.md").read_text()
-    assert "age, gain, job, hired" in page
+    assert "age (number), gain (number), job (category), hired (date)" in page
     assert "schema.toml" in page
 
 

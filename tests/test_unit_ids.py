@@ -133,7 +133,7 @@ def test_an_odd_id_is_refused_or_moves_its_own_rows_only(
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        ([*NUMBERS[:-1], SECRET], "got text in row 399 after a whole number; write all of them as text"),
+        ([*NUMBERS[:-1], SECRET], "in row 399 is text, and the first one is a whole number. Write all of them as text"),
         ([SECRET, *NUMBERS[1:]], "id in row 1 is a whole number, and the first one is text"),
         (
             [*NUMBERS[:-1], None],
@@ -151,11 +151,11 @@ def test_an_odd_id_is_refused_or_moves_its_own_rows_only(
         (np.ma.masked_equal(NUMBERS, 1017), "id in row 17 is missing, or neither"),
         (np.array(WORDS).astype("S"), "got dtype .S10"),
         ([*WORDS[:-1], "a" * 1001], "id in row 399 is longer than 1000 characters"),
-        (NUMBERS[:-1], "one unit id for each row"),
-        (pd.DataFrame({"who": NUMBERS}), "one unit id for each row"),
-        ("a" * N, "one unit id for each row"),
-        (dict.fromkeys(NUMBERS), "one unit id for each row"),
-        (set(NUMBERS), "one unit id for each row"),
+        (NUMBERS[:-1], "one id for each row"),
+        (pd.DataFrame({"who": NUMBERS}), "one id for each row"),
+        ("a" * N, "one id for each row"),
+        (dict.fromkeys(NUMBERS), "one id for each row"),
+        (set(NUMBERS), "one id for each row"),
     ],
 )
 def test_what_is_refused_says_where_and_how_to_repair_it(ids: Any, said: str) -> None:

@@ -175,7 +175,7 @@ def test_in_a_public_file_an_unknown_label_is_refused_by_line(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y": [0, 1]}, "one label per row"),
+        ({"y": [0, 1]}, "one label for each row"),
         ({"X": np.array([object()] * 3)}, "numpy cannot read"),
         ({"y": "no"}, "one label per row"),
         ({"y": [["no"], ["yes"], ["no"]]}, "one label per row"),

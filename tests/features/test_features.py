@@ -389,8 +389,8 @@ def rewritten(path, change):
 def test_damaged_and_foreign_files_are_refused(kept):
     whole = kept.read_bytes()
     for damage, said in (
-        (whole[:-10], "cannot be read"),
-        (b"", "cannot be read"),
+        (whole[:-10], "is damaged, or not"),
+        (b"", "is damaged, or not"),
         (whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:], "sha256 differs"),
         (safetensors.numpy.save({"a": np.zeros(3)}), "schema"),
     ):
@@ -466,7 +466,7 @@ def test_bad_rows_are_refused(moons, moon_features):
     private = PrivateData(moons[0], moons[1])
     images = signs(50)[0]
     for public, recipe, said in (
-        (private, PLAIN, "learned from public rows only, got PrivateData"),
+        (private, PLAIN, "learned from public rows, and this is PrivateData"),
         (moons[0], TINY, "encoder needs images"),
         (images.astype(np.float32), TINY, "encoder needs images"),
         (images[:, :3], TINY, "at least 4 x 4"),

@@ -356,9 +356,9 @@ def test_votes_of_another_shape_are_refused_without_a_word_about_them(where):
 
 
 BAD = [
-    ({"X": [*X[:3].tolist(), [1]]}, "X as a rectangular array"),
-    ({"X": X[:3, 0]}, r"X must have rows of shape \(2, 3\), got \(3,\)"),
-    ({"X": np.full((1, 2, 3), np.nan, dtype=np.float32)}, "X to be finite"),
+    ({"X": [*X[:3].tolist(), [1]]}, "The rows of X must all have the same length"),
+    ({"X": X[:3, 0]}, r"X must have rows of shape \(2, 3\)"),
+    ({"X": np.full((1, 2, 3), np.nan, dtype=np.float32)}, "X must be finite"),
     ({"X": X[:3].astype(np.longdouble)}, "Rows must be floats of at most 64 bits"),
     ({"X": X[:3] + 1}, "Row 0 was never voted on"),
     ({"X": X[:0]}, "at least one row"),

@@ -45,13 +45,13 @@ def show(folder, capsys):
 
 def test_the_ledger_of_a_run_directory_is_the_one_it_is_bound_to(bound, monkeypatch, capsys):
     monkeypatch.delenv("TERRINE_LEDGER", raising=False)
-    with pytest.raises(LedgerError, match=r"bound to, got no ledger\.sqlite"):
+    with pytest.raises(LedgerError, match=r"There is no .*ledger\.sqlite, the ledger that pays for"):
         show(bound, capsys)
     monkeypatch.setenv("TERRINE_LEDGER", str(bound.parent / "elsewhere.sqlite"))
     assert show(bound, capsys) == json.loads((bound / "ledger.json").read_text())["ledger"]
     with Ledger(bound.parent / "other.sqlite", budget=BUDGET):
         monkeypatch.setenv("TERRINE_LEDGER", str(bound.parent / "other.sqlite"))
-        with pytest.raises(LedgerError, match="bound to, got another"):
+        with pytest.raises(LedgerError, match="This is not the ledger that pays for"):
             show(bound, capsys)
 
 

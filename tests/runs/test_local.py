@@ -383,7 +383,9 @@ def own(tmp_path, **changes):
     text = SETTINGS.replace(
         'name = "blobs"', 'private = "private.csv"\npublic = "public.csv"\nlabel = "ill"\nclasses = ["no", "yes"]'
     )
-    (tmp_path / "own.toml").write_text(text.replace("number = 40", 'number = 40\npartition = "balanced"'))
+    text = text.replace("number = 40", 'number = 40\npartition = "balanced"')
+    text = text.replace('kind = "logistic"', 'kind = "sklearn"\nestimator = "sklearn.tree.DecisionTreeClassifier"')
+    (tmp_path / "own.toml").write_text(text)
     return tmp_path / "own.toml"
 
 

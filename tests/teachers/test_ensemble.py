@@ -134,7 +134,7 @@ def test_shares_on_disk_that_do_not_fit_are_refused(tmp_path):
     on_disk = write_shares(DATA, shares_of(DATA), tmp_path / "shares")
     with pytest.raises(InputError, match="partition has 5 teachers, and the shares 7"):
         fit_teachers(on_disk, shares_of(DATA, 5), LINEAR, classes=CLASSES, seed=0)
-    with pytest.raises(InputError, match="written with a different partition"):
+    with pytest.raises(InputError, match="data must be the shares of this partition"):
         fit_teachers(
             on_disk,
             partition(DATA, n_teachers=7, key=bytes(32), min_units=0),
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused_in_one_line():
     shares = shares_of(DATA)
     taught = fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=0)
     refused = [
-        (lambda: fit_teachers(DATA, shares, LINEAR, classes=["a", "b"], seed=0), "label is not below 2"),
+        (lambda: fit_teachers(DATA, shares, LINEAR, classes=["a", "b"], seed=0), "Every label must be below 2"),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes="abcd", seed=0), "list of names"),
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=CLASSES, seed=-1), "seed"),
         (lambda: fit_teachers(DATA.X, shares, LINEAR, classes=CLASSES, seed=0), "PrivateData or Shares, got ndarray"),
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_refused_in_one_line():
         (lambda: fit_teachers(DATA, shares, LINEAR, classes=range(40_000), seed=0), "at most 32767 classes"),
         (
             lambda: taught.vote(X.reshape(50, 64)),
-            r"rows of shape \(8, 8\), as the teachers were taught on, got \(64,\)",
+            r"rows of shape \(8, 8\), as the teachers' rows, got \(64,\)",
         ),
         (lambda: taught.vote(X[:0]), "at least one row"),
         (lambda: taught.vote(X[0, 0]), "rows on the first"),

@@ -390,7 +390,7 @@ def test_bytes_come_back_and_others_are_refused(way):
     assert teacher.dumps(teacher.loads(data)) == data
     assert (teacher.predict(teacher.loads(data), X) == teacher.predict(models, X)).all()
     for damaged in (b"", data[:50], data[:-1]):
-        with pytest.raises(StoreError, match="cannot be read"):
+        with pytest.raises(StoreError, match="is damaged, or not"):
             teacher.loads(damaged)
     name = "state.6.weight"
     for other in (
@@ -405,7 +405,7 @@ def test_bytes_come_back_and_others_are_refused(way):
         models | {"layout": models["layout"] + [[0], [1], [0]]},
         models | {"layout": models["layout"] - [[9, 0, 0, 0]]},
     ):
-        with pytest.raises(StoreError, match=r"does not hold the weights of tests\.teachers\.tasks\.mixed"):
+        with pytest.raises(StoreError, match=r"The weights are not those of tests\.teachers\.tasks\.mixed"):
             teacher.loads(safetensors.numpy.save(other))
 
 

@@ -39,7 +39,7 @@ def test_the_same_bytes_every_time(models):
 def test_other_files_are_refused(models):
     data = NETS.dumps(models)
     for damaged in (b"", data[:50], data[:-1]):
-        with pytest.raises(StoreError, match="cannot be read"):
+        with pytest.raises(StoreError, match="is damaged, or not"):
             NETS.loads(damaged)
     with pytest.raises(StoreError, match="does not hold the weights"):
         NETS.loads(safetensors.numpy.save({"weights": np.zeros(3)}))

@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused_in_one_line():
             r"rows of shape \(8, 8\), as the teachers' rows, got \(64,\)",
         ),
         (lambda: taught.vote(X[:0]), "at least one row"),
-        (lambda: taught.vote(X[0, 0]), "rows on the first"),
+        (lambda: taught.vote(X[0, 0]), "the first for rows"),
         (lambda: taught.vote(np.full((3, 8, 8), np.nan)), "finite"),
         (lambda: poll_teachers(DATA, shares, LINEAR, X[:, :4], classes=CLASSES, seed=0), r"got \(4, 8\)"),
         (lambda: fit_teachers(DATA, shares, NETS, classes=CLASSES, seed=0).vote(X / 255), "dtype uint8"),

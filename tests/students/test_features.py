@@ -124,9 +124,7 @@ def test_refusals(moons, features):
     with pytest.raises(InputError, match=r"shape \(2,\), as those of the features, got \(3,\)"):
         fit_student(FeatureStudent(features=features), np.zeros((9, 3)), np.arange(9) % 2, classes=CLASSES, seed=0)
     one_each = np.r_[0, 1, np.full(len(moons[0]) - 2, -1)]
-    with pytest.raises(
-        InputError, match="LinearDiscriminantAnalysis cannot learn from these answers: The number"
-    ):
+    with pytest.raises(InputError, match="LinearDiscriminantAnalysis cannot learn from these answers: The number"):
         fit_student(FeatureStudent(features=features), moons[0], one_each, classes=CLASSES, seed=0)
 
 

@@ -211,7 +211,7 @@ def test_the_schema_s_unit_is_whom_rows_belong_to(given):
     [
         ({"schema": True}, "schema must be a Schema, the path"),
         ({"schema": "nowhere.toml"}, "nowhere.toml: there is no such file. Draft one with: terrine schema"),
-        ({"classes": None}, "classes, all labels"),
+        ({"classes": None}, "classes is missing: give a list of all labels"),
         (
             {
                 "schema": Schema(columns={"age": Number(low=0, high=9)}, label="l", classes=("a", "b")),

@@ -78,7 +78,8 @@ def test_an_epsilon_is_planned_for():
     changes = {"mechanism": None, "epsilon": 4.0, "consensus": 0.9, "n_queries": None}
     found = classifier(**changes).fit(X, Y, X_public=PUBLIC)
     assert found.guarantee_.epsilon <= 4.0
-    assert found.score(TEST, TRUTH) > 0.8
+    # Twelve answers, with secure noise: 40 fits gave 0.91 to 1.0, and one in a long while 0.77. Guessing gives 0.33.
+    assert found.score(TEST, TRUTH) > 0.5
 
 
 def test_a_mechanism_without_a_check():

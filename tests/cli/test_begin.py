@@ -343,3 +343,14 @@ def test_csv_of_predictions_can_be_read_by_any_reader(here, terrine):
     found = list(csv.reader(io.StringIO((here / "p.csv").read_text())))
     assert found[0] == ["row", "prediction", 'P(no, "never")', "P(yes)"]
     assert found[1][1] == names[0]
+
+
+def test_a_private_file_without_a_header_is_not_written_into_the_schema(terrine, tmp_path):
+    (tmp_path / "hl.csv").write_text("47,HIV positive,sick\n31,well enough,well\n")
+    (tmp_path / "pub.csv").write_text("age,note\n" + "".join(f"{20 + k},fine {k % 3}\n" for k in range(30)))
+    words = ["--private", tmp_path / "hl.csv", "--public", tmp_path / "pub.csv", "--out", tmp_path / "new" / "run.toml"]
+    code, out, err = terrine("init", *words, "--label", "sick", "--classes", "sick,well")
+    assert (code, out) == (2, "")
+    assert "line of column names" in err
+    assert not any(value in err for value in ("47", "HIV"))
+    assert not (tmp_path / "new" / "schema.toml").exists()

@@ -188,3 +188,18 @@ def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):
 
     monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", warn)
     assert ("row 7" in terrine("analyze", "v.npy", *GIVEN).err) == (kind is DeltaWarning)
+
+
+def test_a_fault_of_terrines_shows_no_message_that_might_quote_a_value(folder, terrine, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("cannot convert 'patient 47'")
+
+    monkeypatch.setattr("terrine.release.analysis.publishable_guarantee", fail)
+    monkeypatch.setattr("terrine.cli.analyses.analyze_votes", fail)
+    code, out, err = terrine("analyze", "v.npy", *GIVEN)
+    assert (code, out) == (1, "")
+    assert "fault in terrine (ValueError)" in err
+    assert "47" not in err
+    assert len(err.splitlines()) == 1
+    with pytest.raises(ValueError, match="patient 47"):
+        terrine("analyze", "v.npy", *GIVEN, TERRINE_DEBUG="1")

@@ -121,6 +121,13 @@ def test_a_header_that_does_not_fit_is_refused_before_a_cell_is_read(tmp_path, t
     assert not any(value in said for value in (SECRET, "bob", "3.5"))
 
 
+def test_a_first_line_that_may_be_a_private_row_is_not_quoted_though_one_cell_is_a_columns_name(tmp_path):
+    path = write_csv(tmp_path, f"30,dose,{SECRET},no\n40,2.5,bob,yes\n")
+    with pytest.raises(DataError, match="Does the file start with a line of column names") as caught:
+        read_private(path, encoder=encoder())
+    assert not any(value in str(caught.value) for value in (SECRET, "30"))
+
+
 @pytest.mark.parametrize("cell", ["", SECRET, "nan", "inf", "1e999", "-5", '"'])
 def test_what_a_private_cell_holds_decides_nothing_but_its_own_row(tmp_path, cell):
     whole = read_private(write_csv(tmp_path), encoder=encoder())

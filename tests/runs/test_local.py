@@ -23,9 +23,9 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN
 from terrine.runs.base import load_answers, wilson
-from terrine.runs.config import RemoteConfig
+from terrine.runs.config import RemoteConfig, read_config, write_config
 from terrine.runs.dry_run import dry_run
-from terrine.runs.facts import public_facts, secret_facts, spending, write_run_report
+from terrine.runs.facts import _without_folders, public_facts, secret_facts, spending, write_run_report
 from terrine.runs.local import REQUEST, Run
 from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
@@ -753,3 +753,24 @@ def test_a_damaged_guarantee_is_named(settings, tmp_path):
     path.write_text('{"epsilon": 1}')
     with pytest.raises(InputError, match=r"guarantee.json is damaged \(.*delta.*\)\. Write it again"):
         run.guarantee()
+
+
+def test_an_unknown_label_stops_nothing_where_teachers_see_features(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    y[7] = 9
+    np.savez(tmp_path / "private.npz", X=rng.integers(0, 255, size=(80, 8, 8), dtype=np.uint8), y=y)
+    np.save(tmp_path / "public.npy", rng.integers(0, 255, size=(150, 8, 8), dtype=np.uint8))
+    own = 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]\n[features]\nkind = "edges"'
+    (tmp_path / "own.toml").write_text(SETTINGS.replace('name = "blobs"', own).replace("number = 40", "number = 4"))
+    assert Run.create(tmp_path / "own.toml", tmp_path / "r")._private().y[7] == -1
+
+
+def test_settings_are_shown_without_the_folders_of_an_owner(tmp_path):
+    path = own(tmp_path)
+    columns = '[columns]\nage = {kind = "number", low = 0, high = 99}'
+    (tmp_path / "s.toml").write_text(f'label = "ill"\nclasses = ["no", "yes"]\n{columns}')
+    path.write_text(path.read_text().replace('label = "ill"\nclasses = ["no", "yes"]', 'schema = "s.toml"'))
+    shown = write_config(_without_folders(read_config(path)))
+    assert 'schema = "s.toml"' in shown
+    assert str(tmp_path) not in shown

@@ -21,7 +21,7 @@ _WHITENED = 256  # rows multiplied at once
 _PAIRED = 10  # neighbors whose differences are whitened
 _PAIRED_ROWS = 20_000  # rows looked at for that
 _SHRINK = 1e-3  # of the largest variance: what neighbors hardly differ in is not blown up without end
-_DENSE = 1000  # up to so many rows all eigenvectors are computed
+_DENSE = 1000  # rows: up to here all eigenvectors are computed
 _SHARED_BLOCK = 1000
 
 

@@ -21,7 +21,7 @@ from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.exact import (
     MARGIN,
     Exact,
-    _Merged,
+    Merged,
     log_probabilities,
     rdp_confident_exact,
     rdp_gnmax_exact,
@@ -206,7 +206,7 @@ def test_the_screening_of_sure_votes_is_an_upper_bound_and_tight(position):
     sigma, orders = 5.0, [1.5, 2.0, 14.5, 20.0]
 
     def is_sure(gap):
-        return Exact(sigma=sigma, orders=orders)._sure(_Merged(np.array([[10 + gap, 10, 3]]), None))[0]
+        return Exact(sigma=sigma, orders=orders)._sure(Merged(np.array([[10 + gap, 10, 3]]), None))[0]
 
     edge = next(gap for gap in range(1000) if is_sure(gap))
     assert 40 < edge < 300

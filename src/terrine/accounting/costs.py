@@ -219,6 +219,15 @@ def _checked(mechanism: Mechanism, votes: Votes, student_proba: ArrayLike | None
     return None if student_proba is None else validated_proba(student_proba, votes)
 
 
+def offsets_of(mechanism: Mechanism, votes: Votes, student_proba: ArrayLike | None) -> Array | None:
+    """(n_queries, n_classes) what Interactive-GNMax's check subtracts from the counts; None for the others. Public."""
+    return _offsets(votes, _checked(mechanism, votes, student_proba))
+
+
+def _offsets(votes: Votes, proba: Array | None) -> Array | None:
+    return None if proba is None else to_lattice(votes.n_teachers * proba) / UNIT
+
+
 def _exact_sums(
     mechanism: GNMax | ConfidentGNMax,
     votes: Votes,
@@ -238,7 +247,7 @@ def _exact_sums(
             sigma_check=mechanism.sigma_check,
             threshold=mechanism.threshold,
         )
-    offsets = None if proba is None else to_lattice(votes.n_teachers * proba) / UNIT
+    offsets = _offsets(votes, proba)
     sums = np.zeros((n_segments, orders.size))
     for queries, costs in exact.by_histogram(votes.counts, offsets, progress=progress):
         weights = np.bincount(segment[queries], minlength=n_segments + 1)[:n_segments]

@@ -76,11 +76,15 @@ class RdpCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """(epsilon, delta)-differential privacy, the order it came from, and what it rests on."""
+    """(epsilon, delta)-differential privacy, and what it rests on.
+
+    Attributes:
+        order: the Rényi order it came from; None where it came from a privacy profile.
+    """
 
     epsilon: float
     delta: float
-    order: float
+    order: float | None
     basis: str
     relation: Relation
     notes: tuple[str, ...] = ()

@@ -162,9 +162,9 @@ class Exact:
         """
         if offsets is not None and offsets.shape != rows.shape:
             raise InputError(f"offsets must have shape {rows.shape}, got {offsets.shape}.")
-        merged = _Merged(rows, offsets)
+        merged = Merged(rows, offsets)
         sure = self._sure(merged)
-        beyond = self._beyond_floats(merged, sure)
+        beyond = self.beyond_floats(merged, sure)
         self.fallbacks += sum(len(merged.queries[i]) for i in np.flatnonzero(beyond))
         yield from ((merged.queries[i], self.ceiling) for i in np.flatnonzero(beyond))
         sure &= ~beyond
@@ -187,7 +187,7 @@ class Exact:
                 if progress is not None:
                     progress(done / len(rows))
 
-    def _beyond_floats(self, merged: _Merged, sure: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def beyond_floats(self, merged: Merged, sure: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Histograms that are charged the ceiling instead.
 
         Noise below half a vote would move an integrand out of its window; ratios beyond e^±690 overflow a float.
@@ -199,7 +199,7 @@ class Exact:
             result |= (np.abs(merged.best_score - threshold) + 2) / sigma**2 > 690
         return result
 
-    def _sure(self, merged: _Merged) -> NDArray[np.bool_]:
+    def _sure(self, merged: Merged) -> NDArray[np.bool_]:
         """Histograms so unanimous that the vote's excess is below 10⁻⁴⁰ at every order. [TERRINE, Lemma 8]"""
         order = self.orders.max()
         # By Hölder the losers' part is e^G times their mass under votes tilted by order - 1 towards them.
@@ -222,7 +222,7 @@ class Exact:
         return np.minimum(costs, self.ceiling), resolved
 
 
-class _Merged:
+class Merged:
     """Equal histograms counted once, equal classes merged into kinds."""
 
     def __init__(self, rows: NDArray[np.int64], offsets: Array | None) -> None:

@@ -1,0 +1,158 @@
+"""Mechanism and numbers of queries and answers -> the worst case by privacy profiles. Public.
+
+Computed once and kept: the profile of a number of answers under some noise is the same for everyone, and takes seconds
+to minutes. It is kept in the folder TERRINE_CACHE (default: terrine in the user's cache folder).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr
+
+from terrine._files import write_atomically
+from terrine.accounting.cells import Cells, Profile, check_cells, left_out, pair_cell, winner_cells
+from terrine.accounting.profile import PrivacyProfile, composed, product_epsilon
+from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
+
+Array = NDArray[np.float64]
+_Key = dict[str, str | int]
+
+VERSION = 1  # of what is kept: a change of cells or recursion is a new number
+LEAST_NOISE = 1.0  # votes: with less, and so with epsilons that mean little, Rényi bounds have to do
+LEAST_STEPS, MOST_STEPS = 8, 20_000  # answers or checks: fewer gain nothing, more would take hours
+LARGEST_EPSILON = 40.0
+_EXCESS = 0.01  # a cell may cost this much more than the best position
+_FINE = 16  # points of the grid in one standard deviation of one answer's privacy loss
+_WINNER, _CHECK = 1.132, 0.799  # that deviation, times the noise: the square roots of 2·0.64 and of 2/π
+
+
+def profile_epsilon(mechanism: Mechanism, *, n_queries: int, n_answers: int, delta: float) -> float:
+    """Epsilon at delta of at most n_queries checks and n_answers answers, whatever the votes are; rounded up.
+
+    Both numbers must be fixed beforehand. inf where the recursion is not made for the numbers. [TERRINE, Thm. 16]
+    """
+    parts = []
+    match mechanism:
+        case LNMax(scale=scale):
+            parts = [("pure", 2 / scale, n_queries)]
+        case GNMax(sigma=sigma):
+            parts = [("winner", 1 / sigma, n_queries)]
+        case ConfidentGNMax(sigma_check=sigma_check, sigma_vote=sigma_vote):
+            parts = [("check", 1 / sigma_check, n_queries), ("winner", 1 / sigma_vote, n_answers)]
+    found = [profile(kind, shift, n, delta) for kind, shift, n in parts]
+    if any(one is None for one in found):
+        return math.inf
+    one, *others = (part for part in found if part is not None)
+    # What a lattice in place of real numbers adds is far less than these margins (docs/math.md, "Noise on a lattice").
+    return product_epsilon(one, others[0] if others else None, delta=delta * (1 - 1e-6)) * (1 + 1e-9)
+
+
+@lru_cache(maxsize=256)
+def profile(kind: str, shift: float, n: int, delta: float) -> PrivacyProfile | None:
+    """Of n answers ("winner"), checks ("check") or Laplace maxima ("pure"); None where it would take too long.
+
+    Args:
+        shift: one over the noise, in votes; the pure epsilon of a Laplace maximum.
+        delta: of the guarantee that it is for; the grid reaches a thousandth of it.
+    """
+    if not LEAST_STEPS <= n <= MOST_STEPS or shift > 1 / LEAST_NOISE:
+        return None
+    deviation = shift * {"winner": _WINNER, "check": _CHECK, "pure": 1.0}[kind]
+    reach = _gaussian_epsilon(deviation * math.sqrt(n) * 1.03, delta * 1e-3)
+    if reach > LARGEST_EPSILON:
+        return None
+    step = deviation / _FINE
+    key: _Key = {"version": VERSION, "kind": kind, "shift": shift.hex(), "n": n, "delta": delta.hex()}
+    if (kept := _kept(key, step)) is not None:
+        return kept
+    cells = _cells(kind, shift, deviation, n, delta)
+    charged = 0.0 if kind == "pure" else left_out(shift)
+    found = composed(cells, n, step=step, n_points=math.ceil(reach / step) + 1, left_out=charged)
+    _keep(key, found)
+    return found
+
+
+def _cells(kind: str, shift: float, deviation: float, n: int, delta: float) -> Cells:
+    if kind == "pure":
+        likely = 1 / (1 + math.exp(-shift))
+        return pair_cell((likely, 1 - likely), (1 - likely, likely))
+    shares = (0.35, 1.0) if n <= 100 else (0.1, 0.35, 1.0)  # of the answers: the profiles on the way
+    profiles = [_gaussian(deviation * math.sqrt(max(1.0, n * share)), delta * 1e-2) for share in shares]
+    cells_of = winner_cells if kind == "winner" else check_cells
+    return cells_of(shift, profiles, excess=_EXCESS, floor=1e-3 * delta / n)
+
+
+def _gaussian(mu: float, delta: float) -> Profile:
+    """The profile of a Gaussian whose mean moves by mu deviations [DRS22, Cor. 2.13], and points down to delta."""
+
+    def value(alpha: Array) -> Array:
+        epsilon = np.log(alpha)
+        result: Array = ndtr(mu / 2 - epsilon / mu) - alpha * ndtr(-mu / 2 - epsilon / mu)
+        return result
+
+    def slope(alpha: Array) -> Array:
+        result: Array = -ndtr(-mu / 2 - np.log(alpha) / mu)
+        return result
+
+    return value, slope, np.exp(np.linspace(0.0, _gaussian_epsilon(mu, delta), 16))
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Where that profile is delta: by bisection, as a guide only."""
+
+    def small(epsilon: float) -> bool:
+        first, second = float(log_ndtr(mu / 2 - epsilon / mu)), float(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+        return first + math.log(-math.expm1(min(second - first, -1e-300))) <= math.log(delta)
+
+    low, high = 0.0, mu * mu / 2 + 40 * mu
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if small(middle) else (middle, high)
+    return high
+
+
+def _place(key: _Key) -> Path | None:
+    folder = os.environ.get("TERRINE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "terrine"
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    try:
+        return Path(folder).expanduser() / "profiles" / f"{name}.npz"
+    except RuntimeError:  # no home
+        return None
+
+
+def _digest(key: _Key, found: PrivacyProfile) -> str:
+    head = json.dumps({**key, "step": found.step.hex(), "start": found.start}, sort_keys=True)
+    return hashlib.sha256(head.encode() + found.values.tobytes()).hexdigest()
+
+
+def _kept(key: _Key, step: float) -> PrivacyProfile | None:
+    """As `_keep` wrote it; what is damaged is computed again."""
+    path = _place(key)
+    try:
+        if path is None:
+            return None
+        with np.load(path, allow_pickle=False) as file:
+            found = PrivacyProfile(step, int(file["start"]), np.asarray(file["values"], dtype=np.float64))
+            return found if str(file["digest"]) == _digest(key, found) else None
+    except Exception:  # numpy and zipfile raise many types for damaged files
+        return None
+
+
+def _keep(key: _Key, found: PrivacyProfile) -> None:
+    path = _place(key)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {"start": found.start, "values": found.values, "digest": _digest(key, found)}
+        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    except OSError:  # a cache that cannot be written costs time only
+        return

@@ -42,7 +42,7 @@ class Plan:
 
     Attributes:
         mechanism, n_queries, n_answers: what to run; fix them before the first query.
-        guarantee: the public guarantee of that run, the worst case over all votes.
+        guarantee: what a budget with these numbers promises, the worst case over all votes.
         exact_epsilon: with accountant="exact", what the run would cost on votes like the stand-ins; no guarantee.
         accuracy: expected share of the answers that name the teachers' plurality.
         right_answers: how many that is expected to be.
@@ -102,7 +102,7 @@ def plan(
         epsilon, delta: the budget; the proposal meets it to 1% where max_queries leaves room.
         max_queries: how many public inputs there are to ask about.
         min_accuracy: at least this share of the answers must name the plurality, by the stand-in votes.
-        accountant: what must meet the budget: "worst-case", the publishable guarantee, or "exact", the per-instance
+        accountant: what must meet the budget: "worst-case", what such a budget promises, or "exact", the per-instance
             cost on votes like the stand-ins (secret when the votes are private, and no guarantee).
     """
     epsilon = _validate.positive("epsilon", epsilon)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from terrine import _validate
 from terrine.accounting.advice import Units, advise
 from terrine.accounting.costs import Accountant, Bound
-from terrine.accounting.curves import ORDERS, Conversion, round_up
+from terrine.accounting.curves import Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
@@ -341,7 +341,7 @@ def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
 
 def _parse_orders(text: str | None) -> Any:
     if text is None:
-        return ORDERS
+        return None
     try:
         if span := re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text):
             first, last = int(span[1]), int(span[2])

@@ -6,7 +6,7 @@ votes does not show what was fixed before it was made, nor what has been publish
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self, get_args
 
 import numpy as np
@@ -24,7 +24,7 @@ from terrine.accounting.costs import (
     running_cost,
     worst_case_cost,
 )
-from terrine.accounting.curves import ORDERS, Conversion, guarantee
+from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Conversion, guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
 from terrine.relations import Relation
@@ -43,6 +43,7 @@ class AnalysisSettings:
         n_answers: the worst case is for at most this many answers; for one to every query if left out.
         accountant: of the cost on these votes. The bounds ("paper", "sanitizable") are given as the expectations of the
             paper's tables, "exact" as the divergence that it is.
+        orders: Rényi orders; if left out the paper's, and for the worst case those of `budget_curve`.
         tested: a tested release, to be compared with the worst case.
     """
 
@@ -51,7 +52,7 @@ class AnalysisSettings:
     accountant: Accountant = "exact"
     conversion: Conversion = "tight"
     bound: Bound = "argmax"
-    orders: ArrayLike = field(default_factory=lambda: ORDERS)
+    orders: ArrayLike | None = None
     n_records: int | None = None
     tested: ConditionalGuarantee | None = None
 
@@ -193,14 +194,14 @@ def analyze_votes(
         n_points: of `EpsilonByQuery`, at most; 0: none.
     """
     delta, conversion, tested = settings.delta, settings.conversion, settings.tested
-    orders = _validate.orders(settings.orders)
+    orders = _validate.orders(ORDERS if settings.orders is None else settings.orders)
     n, n_answers = len(votes), settings.n_answers
     worst = publishable_guarantee(
         mechanism,
         n_queries=n,
         n_answers=n_answers,
         delta=delta,
-        orders=orders,
+        orders=settings.orders,
         bound=settings.bound,
         conversion=conversion,
         n_records=settings.n_records,
@@ -225,12 +226,13 @@ def analyze_votes(
             pass_chance=None if tested is None else tested.pass_chance(votes).reveal(),
         )
     answers_at_most = n if n_answers is None else n_answers
+    worst_orders = WIDE_ORDERS if settings.orders is None else orders
 
     def worst_cases(bound: Bound) -> tuple[float, ...]:
         has_check = isinstance(mechanism, ConfidentGNMax)
         answered = [-(-k * answers_at_most // n) if has_check else k for k in stops]
         costs = (
-            worst_case_cost(mechanism, n_queries=k, n_answered=a, orders=orders, bound=bound)
+            worst_case_cost(mechanism, n_queries=k, n_answered=a, orders=worst_orders, bound=bound)
             for k, a in zip(stops, answered, strict=True)
         )
         return tuple(one.epsilon(delta=delta, conversion=conversion) for one in costs)

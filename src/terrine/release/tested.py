@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from terrine import _validate
-from terrine.accounting.costs import unit_costs, worst_case_cost
-from terrine.accounting.curves import ORDERS, Conversion, Guarantee, RdpCurve, delta_cost, guarantee
+from terrine.accounting.costs import budget_curve, unit_costs, worst_case_cost
+from terrine.accounting.curves import Conversion, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
@@ -290,7 +290,7 @@ def publishable_guarantee(
     n_answers: int | None = None,
     delta: float,
     tested: ConditionalGuarantee | None = None,
-    orders: ArrayLike = ORDERS,
+    orders: ArrayLike | None = None,
     bound: Literal["argmax", "gaussian"] = "argmax",
     conversion: Conversion = "tight",
     n_records: int | None = None,
@@ -308,7 +308,11 @@ def publishable_guarantee(
                 "The mechanism, queries, answers or delta are not the ones that the tested route was made for."
             )
         return tested
-    curve = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers, orders=orders, bound=bound)
+    numbers: Any = {"n_queries": n_queries, "n_answered": n_answers, "bound": bound}
+    if orders is None:
+        curve = budget_curve(mechanism, **numbers, delta=delta, conversion=conversion)
+    else:
+        curve = worst_case_cost(mechanism, **numbers, orders=orders)
     answers = "" if n_answers is None else f" and {n_answers} answers"
     what = f"{curve.basis}, for at most {n_queries} queries{answers} fixed beforehand: it does not depend on the votes"
     return guarantee(curve.renamed(what), delta=delta, conversion=conversion, n_records=n_records)

@@ -70,8 +70,10 @@ def print_analysis(result: Analysis) -> None:
     for name, one in (("", worst), (" of a tested release", tested)):
         if one is not None:
             console.print(f"ε = {round_up(one.epsilon)}{name} would hold if {escape(one.condition)}.")
-    console.print("A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a")
-    console.print("PATEClassifier releases has one, because its ledger fixed the budget first.")
+    console.print(
+        "A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a PATEClassifier "
+        "releases has one, because its ledger fixed the budget first."
+    )
     console.print(f"Neighbours: {worst.relation.sentence}. Epsilons are rounded up.")
     if secret is None:
         console.print("Numbers that depend on the votes are not shown; --reveal shows them.")

@@ -71,8 +71,8 @@ def print_analysis(result: Analysis) -> None:
         if one is not None:
             console.print(f"ε = {round_up(one.epsilon)}{name} would hold if {escape(one.condition)}.")
     console.print(
-        "A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a PATEClassifier "
-        "releases has one, because its ledger fixed the budget first."
+        "A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a "
+        "PATEClassifier releases has one, because its ledger fixed the budget first."
     )
     console.print(f"Neighbours: {worst.relation.sentence}. Epsilons are rounded up.")
     if secret is None:

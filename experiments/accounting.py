@@ -47,7 +47,7 @@ COLUMNS = {
     "paper": "paper, tight conversion",
     "sanitizable": "sanitizable",
     "exact": "exact",
-    "worst_case": "worst case (publishable)",
+    "worst_case": "worst case (if fixed beforehand)",
     "gaussian": "worst case, whole histogram",
     "composed": "the same, Gaussians composed exactly",
 }

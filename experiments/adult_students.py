@@ -221,7 +221,7 @@ def noise(mechanism: dict[str, float]) -> str:
 def tables(found: dict[str, Any]) -> tuple[str, ...]:
     results, tuned = found["settings"], found["tuning"]
     costs = [["answers by", "T, σ₁, σ₂", "queries, answers at most", "chosen", "answered", "of them right",
-              "ε, exact (secret on private data)", "ε, worst case (publishable)", "plurality right"]]  # fmt: skip
+              "ε, exact (secret on private data)", "ε, worst case (fixed beforehand)", "plurality right"]]  # fmt: skip
     students = [["answers by", "student", "accuracy ± deviation over seeds (95% interval)", "plurality, answered rows",
                  "truth, answered rows", "plurality, first rows", "truth, first rows"]]  # fmt: skip
     for r in results:

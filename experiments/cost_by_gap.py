@@ -27,7 +27,7 @@ def main() -> None:
     counts[:, 0], counts[:, 1] = (TEACHERS + gaps) // 2, (TEACHERS - gaps) // 2
     lines = {
         "whole noisy histogram, λ/σ²": np.full(gaps.size, ORDER / SIGMA**2),
-        "winner only, worst case (publishable)": np.full(gaps.size, rdp_argmax(sigma=SIGMA, orders=ORDER)[0]),
+        "winner only, worst case (if fixed beforehand)": np.full(gaps.size, rdp_argmax(sigma=SIGMA, orders=ORDER)[0]),
         "the paper's bound (secret)": rdp_gnmax(log_q_gaussian(counts, sigma=SIGMA), sigma=SIGMA, orders=ORDER)[:, 0],
         "exact (secret)": rdp_gnmax_exact(counts, sigma=SIGMA, orders=ORDER)[:, 0],
     }

@@ -285,7 +285,7 @@ def pate(data: str) -> list[dict[str, Any]]:
 
 
 def beside(students: list[dict[str, Any]], epsilon: float) -> str:
-    """The student with the largest publishable ε that is no larger; of several the best on public rows, not on test."""
+    """The student with the largest worst-case ε that is no larger; of several the best on public rows, not on test."""
     fit = [s for s in students if s["epsilon"] <= epsilon]
     if not fit:
         return "–"

@@ -64,7 +64,7 @@ def draw_noise(panels: list[dict[str, Any]]) -> None:
         for mechanism, key, colour, style, label in (
             ("lnmax", "worst", GREY, "--", "LNMax, worst case"),
             ("lnmax", "epsilon", GREY, "-", "LNMax, 2017 bound"),
-            ("gnmax", "worst", BLUE, "--", "GNMax, worst case (publishable)"),
+            ("gnmax", "worst", BLUE, "--", "GNMax, worst case (if fixed beforehand)"),
             ("gnmax", "epsilon", ORANGE, "-", "GNMax, paper's bound"),
             ("gnmax", "exact", RED, "-", "GNMax, exact"),
         ):
@@ -86,7 +86,7 @@ def draw_teachers(ensembles: list[dict[str, Any]]) -> None:
     for row, (task, found) in zip(axes, tasks.items(), strict=True):
         shades = colormaps["viridis"](np.linspace(0.85, 0.05, len(found))) if len(found) > 1 else [BLUE]
         for each, key, title in zip(
-            row, ("epsilon", "worst"), ("paper's bound", "worst case (publishable)"), strict=True
+            row, ("epsilon", "worst"), ("paper's bound", "worst case (if fixed beforehand)"), strict=True
         ):
             for ensemble, shade in zip(found, shades, strict=True):
                 x = [point[key] for point in ensemble["gnmax"]]
@@ -166,7 +166,7 @@ PAGE = """# The paper's figures, from votes
 
 *Accuracy* is the share of right answers, not the accuracy of a student. ε is by the tight conversion, rounded up, at
 δ = 1e-8 (Glyph) or 1e-5 (MNIST). The paper's bound and the exact cost depend on the votes: with private data they are
-secret, and they are not guarantees; here the votes are on public data. The worst case may be published. How often
+secret, and they are not guarantees; here the votes are on public data. The worst case holds for any. How often
 answers are right is a mean over {draws} draws of seeded noise; expected numbers of answers are sums of probabilities.
 
 ```
@@ -186,7 +186,7 @@ Made from these files (*a teacher is right* and *mean top vote* are over all que
 LNMax answers every question. On Glyph its scale is the one with the smallest ε whose accuracy is within a point of the
 plurality's; on MNIST it is the paper's 20. Confident-GNMax has T, σ₁, σ₂ = 0.7 M, 0.3 M, 0.02 M with M teachers (Glyph,
 the paper's round one) or 200, 150, 40 (MNIST, the paper's Table 1). Such a small σ₂ suits a cost that depends on the
-votes. With noise chosen for the worst case, the same number of answers is publishable at a far smaller ε on Glyph
+votes. With noise chosen for the worst case, the same number of answers costs a far smaller ε on Glyph
 (where fewer answers are then right), and at a slightly smaller ε with MNIST's 250 teachers: see
 [the claims](claims.md).
 
@@ -283,7 +283,7 @@ def page(results: dict[str, Any]) -> str:
         for e in found:
             values = (maybe(at_accuracy(e["gnmax"], key, target)) for key in ("epsilon", "worst"))
             rows.append([e["votes"]["name"], f"{e['votes']['mean_accuracy']:.1%}", f"{target:.1%}", *values])
-    header = ["votes", "a teacher is right", "answers right", "ε, paper's bound", "ε, worst case (publishable)"]
+    header = ["votes", "a teacher is right", "answers right", "ε, paper's bound", "ε, worst case (if fixed beforehand)"]
     teachers_table = markdown(header, rows)
     rows = []
     for panel in results["check"]:

@@ -337,7 +337,7 @@ def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     header = ["answers by", "noise chosen", "answers (right)", "ε, exact (secret on private data)",
-              "ε, worst case (bold: publishable)", "learner",
+              "ε, worst case (bold: fixed beforehand)", "learner",
               "accuracy ± deviation over seeds (95% interval)", "on the public rows"]  # fmt: skip
     body, last = [], None
     for row in found["table"]:

@@ -53,7 +53,7 @@ def main() -> None:
         "## Confident-GNMax",
         "",
         "| votes | queries | T, σ₁, σ₂ | δ | expected answered | ε printed | ε, paper's accountant | order "
-        "| worst case (publishable): checks/answers | whole histogram | winner only |",
+        "| worst case (if fixed beforehand): checks/answers | whole histogram | winner only |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     commands = []

@@ -88,7 +88,7 @@ def draw(found: dict[str, Any]) -> None:
         reached = [(m, least_epsilon(found, m, target)) for m in TEACHERS]
         points = [(m, best[0]) for m, best in reached if best is not None]
         axis.plot(*zip(*points, strict=True), "o-", color=COLOURS[target], label=f"student right on {target:.1%}")
-    axis.set(xscale="log", yscale="log", xlabel="teachers", ylabel=f"publishable ε (δ = {found['delta']:g})")
+    axis.set(xscale="log", yscale="log", xlabel="teachers", ylabel=f"worst-case ε (δ = {found['delta']:g})")
     axis.set_title(f"MNIST, {found['questions']} questions: the same student for less")
     axis.set_xticks(TEACHERS, [f"{m:,}" for m in TEACHERS])
     axis.minorticks_off()
@@ -121,7 +121,7 @@ How far ε falls if the private images are split among more teachers and the stu
 python experiments/student_by_teachers.py FEATURES.npz
 ```
 
-![publishable epsilon by number of teachers](student_by_teachers.png)
+![worst-case epsilon by number of teachers](student_by_teachers.png)
 
 {table}
 
@@ -140,7 +140,7 @@ than a step between noise scales. What limits the noise is the few questions on 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Publishable epsilon by number of teachers, at equal accuracy")
+    parser = argparse.ArgumentParser(description="Worst-case epsilon by number of teachers, at equal accuracy")
     parser.add_argument("features", type=Path, nargs="?", help="FEATURES.npz")
     parser.add_argument("--draw", action="store_true", help="page and picture from the JSON")
     given = parser.parse_args()

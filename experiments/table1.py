@@ -239,7 +239,7 @@ def answers(row: dict[str, Any]) -> str:
 def tables(found: dict[str, Any]) -> tuple[str, str]:
     printed, own = found["baselines"]["printed"], found["baselines"]["ours"]
     header = ["data", "aggregator", "δ", "answered", "ε printed", "ε, the paper's accountant", "ε, exact",
-              "ε, publishable", "the paper's student", "our student ± deviation over seeds (95% interval)",
+              "ε, if fixed beforehand", "the paper's student", "our student ± deviation over seeds (95% interval)",
               "without privacy: the paper's, ours"]  # fmt: skip
     body = []
     for row in found["reproduced"]:
@@ -317,7 +317,7 @@ def headline(found: dict[str, Any]) -> str:
                 f"{paper['student']:.1%}, {paper['epsilon']:.2f}",
             ]
         )
-    header = ["", "student is right", "ε, worst case (bold: may be published)",
+    header = ["", "student is right", "ε, worst case (bold: noise fixed before the votes)",
               "ε computed from these votes (keep it secret on private data)",
               "the paper: student, ε of its votes"]  # fmt: skip
     return markdown(header, body)
@@ -334,9 +334,9 @@ python experiments/table1.py
 From the paper's own votes (250 teachers), mechanisms and numbers of questions; neighbours: one record is replaced.
 *Answered*: the printed number, and in parentheses the expected number on these votes and the limit, if there is one.
 *ε printed*, *the paper's accountant* (its formulas and conversion) and *exact* depend on the votes: with private data
-they are secret, and they are not guarantees; here the votes are on public data. *Publishable* is the worst case over
-all votes, for these numbers of questions and answers. With private data you would have to choose noise and numbers
-without looking at votes; the paper's authors looked.
+they are secret, and they are not guarantees; here the votes are on public data. *If fixed beforehand* is the worst
+case over all votes, for these numbers of questions and answers. With private data you would have to choose noise
+and numbers without looking at votes; the paper's authors looked.
 
 {first}
 
@@ -346,7 +346,7 @@ The paper's Glyph is not public; ours, made from public fonts, is below. {missin
 
 {second}
 
-Bold: may be published as it is, because `terrine plan` chose the noise. Noise chosen after looking at private votes
+Bold: `terrine plan` chose the noise, as a ledger would have it. Noise chosen after looking at private votes
 would give something away. On MNIST and Glyph the number of questions was chosen after looking at results on public
 images: with private data fix it beforehand. *Without privacy*: a net on pixels (MNIST; a linear model on the students'
 features is right more often, see [DP-SGD](dpsgd.md)), and a net on a million of 15 million private images (Glyph).

@@ -271,7 +271,7 @@ def tables(results: dict[str, Any]) -> dict[str, list[list[str]]]:
     with_votes = {name: result for name, result in results.items() if "worst_case" in result}
     second = [
         ["votes", "printed", "charged", "ε", "smooth sensitivity", "with the release ± noise", "raised",
-         "tested route", "worst case, publishable"]
+         "tested route", "worst case, if fixed beforehand"]
     ]  # fmt: skip
     for name, result in with_votes.items():
         printed = result["printed"]

@@ -48,6 +48,6 @@ def markdown(header: list[str], body: list[list[str]]) -> str:
 
 
 def publishable(row: dict[str, Any]) -> str:
-    """A worst case; bold where its noise was chosen without votes, so that it may be published as it stands."""
+    """A worst case; bold where its noise was chosen without votes, as a budget in a ledger would have it."""
     said = up(row["publishable_epsilon"])
     return f"**{said}**" if "plan" in row.get("chosen", "") else said

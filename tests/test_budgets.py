@@ -28,7 +28,7 @@ from terrine.budgets import (
     mechanism_from_json,
     mechanism_to_json,
 )
-from terrine.errors import BudgetError, InputError
+from terrine.errors import BudgetError, InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from terrine.relations import Relation
 
@@ -55,6 +55,25 @@ def test_a_count_budget_is_checks_plus_answers_at_the_best_order(mechanism):
     assert (found.delta, found.relation) == (1e-5, Relation.UNIT_ANY)
     assert "for at most 640 queries and 283 answers fixed beforehand" in found.basis
     assert round(found.epsilon, 3) == 2.142  # theory: MNIST's 640 and 283, tight conversion
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, GNMax(sigma=10), GNMax(sigma=1000)])
+def test_a_best_order_among_the_papers_is_kept(mechanism):
+    """Stored budgets keep their epsilon to the last digit: more orders are tried only beyond the paper's largest."""
+    found = CountBudget(mechanism, n_queries=300, delta=1e-5).guarantee()
+    only = guarantee(worst_case_cost(mechanism, n_queries=300, orders=ORDERS), delta=1e-5)
+    assert (found.epsilon, found.order, found.notes) == (only.epsilon, only.order, only.notes)
+    assert only.order < 500
+
+
+def test_a_best_order_beyond_the_papers_lowers_epsilon():
+    budget = CountBudget(GNMax(sigma=20_000), n_queries=100, delta=1e-6)
+    with pytest.warns(OrderGridWarning, match="a wider grid may give a smaller epsilon"):
+        before = guarantee(worst_case_cost(budget.mechanism, n_queries=100, orders=ORDERS), delta=1e-6)
+    found = budget.guarantee()
+    assert (before.order, before.epsilon > 0.01) == (500.0, True)
+    assert 500 < found.order < 100_000
+    assert found.epsilon < 0.2 * before.epsilon
 
 
 def test_without_a_check_queries_are_answers():

@@ -53,7 +53,7 @@ def test_every_step_runs_and_prints_the_numbers_of_the_page(shown):
     cells = {row[1].strip(): row[2].strip() for line in printed["terrine run run.toml --dry-run"].splitlines()
              if len(row := line.split("│")) > 3}  # fmt: skip
     assert cells["questions, at most"] == cells["answers, at most"] == queries
-    assert cells["ε, publishable"] == epsilon
+    assert cells["ε of the budget"] == epsilon
     assert f"teaches {cells['teachers']} teachers" in PAGE
     assert f"vote on {queries} public rows" in PAGE
     run = printed["terrine run run.toml"]

@@ -12,6 +12,7 @@ from pydantic import PlainValidator
 from terrine._validate import JsonObject
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import mechanism_from_json, mechanism_to_json
+from terrine.errors import InputError
 from terrine.mechanisms import Answers, Mechanism, Outcome
 
 _COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
@@ -63,6 +64,8 @@ class PublishedGuarantee(Guarantee):
             fresh: (n_queries,) whether a question is one of its own, and no repeat of one before it.
             facts: the fields that do not follow from the others.
         """
+        if not isinstance(guarantee, Guarantee):
+            raise InputError(f"Only a budget's guarantee can be published, got {type(guarantee).__name__}.")
         counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
         found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
         return cls(**vars(guarantee), **counts, **found, **facts)

@@ -7,10 +7,14 @@ from flint import arb
 from tests.oracles import argmax_arb
 from tests.oracles.argmax_arb import INF, ROOT2, certify_argmax, certify_check
 
-from terrine.accounting.argmax import rdp_argmax, rdp_check
+from terrine.accounting.argmax import BEYOND, rdp_argmax, rdp_check
 
 ORDERS = (1.1, 2.0, 4.5, 17.5, 32.0, 64.0, 100.0)
 CASES = [(order, sigma) for sigma in (1.0, 4.0, 40.0, 200.0, 500.0) for order in ORDERS if order - 1 < 20 * sigma]
+# Beyond the paper's orders: at the noise that small epsilons take, and where the Gaussian bound is near.
+CASES += [
+    (float(BEYOND[at]), sigma) for at, sigma in [(0, 40.0), (13, 312.0), (50, 2300.0), (110, 23078.0), (-1, 65536.0)]
+]
 BELOW = 1 - 1.1e-3  # the bounds are 1e-4 above the supremum: a thousandth below it
 BOTH = pytest.mark.parametrize(
     ("bound", "certify"), [(rdp_argmax, certify_argmax), (rdp_check, certify_check)], ids=["argmax", "check"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from terrine.accounting import planning
 from terrine.accounting.costs import cost, worst_case_cost
 from terrine.accounting.curves import RdpCurve, guarantee
 from terrine.accounting.planning import (
@@ -23,6 +24,7 @@ from terrine.accounting.planning import (
     plan,
     rule_of_thumb,
 )
+from terrine.budgets import CountBudget
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, PlanError
 from terrine.mechanisms import ConfidentGNMax, GNMax
@@ -246,13 +248,49 @@ def test_the_least_noise_meets_the_budget_and_hardly_less_would(n_queries: int, 
     assert costs(found.sigma) <= epsilon < costs(0.998 * found.sigma)
 
 
+@pytest.mark.parametrize("delta", [1e-5, 1e-6])
+@pytest.mark.parametrize(("n_queries", "epsilon"), [(200, 1e-2), (10, 1e-3), (1, 1e-4)])
+def test_small_epsilons_have_orders_of_their_own(n_queries: int, epsilon: float, delta: float) -> None:
+    """What is planned is what a budget promises, and over any orders hardly less noise would do."""
+    found = least_noise(n_queries=n_queries, epsilon=epsilon, delta=delta)
+    promised = CountBudget(found, n_queries=n_queries, delta=delta).guarantee()
+    assert promised.notes == ()  # no order at the edge
+    assert 0.998 * epsilon < promised.epsilon <= epsilon
+    dense = np.geomspace(2.0, 100_000.0, 10_000)
+    least = worst_case_cost(GNMax(sigma=found.sigma), n_queries=n_queries, orders=dense).epsilon(delta=delta)
+    assert least > 0.997 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 5.0])
+def test_few_searches_for_suprema_find_the_least_noise(monkeypatch, epsilon: float) -> None:
+    searched = []
+    real = planning._epsilon_of
+    monkeypatch.setattr(planning, "_epsilon_of", lambda *a, **k: searched.append(1) or real(*a, **k))
+    least_noise(n_queries=20, epsilon=epsilon, delta=1e-5)
+    assert len(searched) <= 5
+
+
+@pytest.mark.parametrize("factor", [1e-3, 0.3, 0.97, 1.02, 1.5, 4000.0])
+@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
+def test_the_least_number_of_four_digits_is_found_from_any_guess(power: float, factor: float) -> None:
+    for least in (1.0, 37.212, 999.95, 4100.4):
+
+        def cost(sigma: float, least: float = least) -> float:
+            return (least / sigma) ** power
+
+        found = planning._least_of_four_digits(cost, epsilon=1.0, guess=least * factor)
+        digit = 10.0 ** (math.floor(math.log10(least)) - 3)
+        assert cost(found) <= 1.0 < cost(found - 1.01 * digit)
+        assert float(f"{found:.4g}") == found
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"n_queries": 0, "epsilon": 1.0, "delta": 1e-5}, "n_queries"),
         ({"n_queries": 1, "epsilon": -1.0, "delta": 1e-5}, "epsilon"),
         ({"n_queries": 1, "epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"n_queries": 5, "epsilon": 1e-3, "delta": 1e-5}, "Take fewer answers"),
+        ({"n_queries": 30, "epsilon": 1e-4, "delta": 1e-5}, "No noise up to 65536 votes .* Take fewer answers"),
     ],
 )
 def test_a_budget_that_no_noise_meets_is_refused(given: dict[str, float], words: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line's two routes: what it says is publishable, with a target fixed first, and what stays secret."""
+"""The command line's two routes: what would hold if it had been fixed first, and what stays secret."""
 
 from __future__ import annotations
 
@@ -47,32 +47,44 @@ def plain(text: str) -> str:
 # ---- the worst case
 
 
-def test_what_is_publishable_is_the_worst_case_and_why(folder: Path, terrine: Run) -> None:
-    shown = result(terrine, "analyze", "strong.npy", *GIVEN, "--answers", 40)["publishable"]
+def test_the_worst_case_is_a_what_if_and_says_its_condition(folder: Path, terrine: Run) -> None:
+    shown = result(terrine, "analyze", "strong.npy", *GIVEN, "--answers", 40)["worst_case"]
     mechanism = ConfidentGNMax(threshold=120, sigma_check=40, sigma_vote=10)
     worst = publishable_guarantee(mechanism, n_queries=60, n_answers=40, delta=1e-5)
-    assert shown == worst.to_json() | {"route": "worst case", "notes": [], "why": worst.basis}
+    condition = shown.pop("if")
+    assert condition.startswith("at most 60 questions and 40 answers had been fixed in a ledger before the first vote")
+    assert shown == worst.to_json() | {"route": "worst case", "notes": []}
     code, out, err = terrine("analyze", "strong.npy", *GIVEN, "--answers", 40)
     assert (code, err) == (0, "")
-    assert "ε, publishable" in out
-    assert f"Publishable: {worst.basis}." in plain(out)
-    assert "at most 60 queries and 40 answers fixed beforehand: it does not depend on the votes" in plain(out)
+    assert "ε if fixed beforehand" in out
+    assert f"would hold if {condition}. A file of votes does not show that" in plain(out)
+
+
+@pytest.mark.parametrize("target", [[], ["--target", "2.5", "--teachers", "200"]], ids=["worst case", "tested"])
+@pytest.mark.parametrize("more", [[], ["--reveal"], ["--json"], ["--json", "--reveal"]], ids=" ".join)
+def test_votes_that_no_ledger_has_seen_have_nothing_publishable(
+    folder: Path, terrine: Run, target: list[str], more: list[str]
+) -> None:
+    code, out, _ = terrine("analyze", "strong.npy", *GIVEN, "--classes", 3, "--queries", 60, *target, *more)
+    assert code == 0
+    assert "publishable" not in out.lower()
+    assert "guarantee" not in plain(out).replace("no guarantee", "")
 
 
 # ---- a target
 
 
-def test_a_target_is_what_is_publishable(folder: Path, terrine: Run) -> None:
+def test_a_target_is_a_plan(folder: Path, terrine: Run) -> None:
     tested = result(terrine, "analyze", "strong.npy", *TESTED, "--answers", 50)
-    shown = tested["publishable"]
+    shown = tested["tested"]
     assert (shown["route"], shown["epsilon"], shown["delta"]) == ("tested", 2.5, 1e-5)
-    assert "at most 60 queries and 50 answers, let out only if a private test" in shown["why"]
-    assert tested["data_independent_epsilon"] > 2.5
+    assert "this target, at most 60 questions and 50 answers had been fixed in a ledger" in shown["if"]
+    assert tested["worst_case"]["epsilon"] == tested["data_independent_epsilon"] > 2.5
     assert "pass_chance" not in tested
     assert "secret" not in tested
     code, out, _ = terrine("analyze", "strong.npy", *TESTED)
     assert code == 0
-    for words in ("2.500", "tested:", "ε, worst case", "let out only if a private test"):
+    for words in ("ε of a tested release", "2.500 of a tested release would hold if this target", "no guarantee"):
         assert words in plain(out), words
     assert "test would pass" not in out
 
@@ -84,7 +96,7 @@ def test_the_first_rows_of_a_longer_file_will_do(folder: Path, terrine: Run) -> 
 
 def test_how_the_test_draws_can_be_given(folder: Path, terrine: Run) -> None:
     given = ["--test-order", 8, "--test-share", 0.7]
-    assert result(terrine, "analyze", "strong.npy", *TESTED, *given)["publishable"]["order"] == 8.0
+    assert result(terrine, "analyze", "strong.npy", *TESTED, *given)["tested"]["order"] == 8.0
 
 
 @pytest.mark.parametrize("json_or_table", [[], ["--json"]])
@@ -207,9 +219,8 @@ def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, t
     counts[:, 0] = 5000
     np.save(tmp_path / "votes.npy", counts)
     checked = result(terrine, "analyze", tmp_path / "votes.npy", *words[3:])
-    assert checked["publishable"]["route"] == "tested"
-    assert checked["publishable"]["epsilon"] < checked["data_independent_epsilon"]
-    assert f"at ε = {checked['publishable']['epsilon']:.3f} with chance 95%" in plain(out)
+    assert checked["tested"]["epsilon"] < checked["data_independent_epsilon"]
+    assert f"at ε = {checked['tested']['epsilon']:.3f} with chance 95%" in plain(out)
     assert result(terrine, "analyze", tmp_path / "votes.npy", *words[3:], "--reveal")["pass_chance"] > 0.95
 
 

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from terrine import _validate
+from terrine.accounting.curves import ORDERS, WIDE_ORDERS
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,7 @@ ANCHORS: Array = np.concatenate(
         np.geomspace(100.0, 500.0, 100)[2:],
     )
 )
+BEYOND: Array = WIDE_ORDERS[ORDERS.size :]  # anchors that are searched only where an order above ANCHORS is asked for
 
 
 def rdp_argmax(*, sigma: float, orders: ArrayLike) -> Array:
@@ -54,7 +56,7 @@ def rdp_argmax(*, sigma: float, orders: ArrayLike) -> Array:
     """
     sigma = _validate.positive("sigma", sigma)
     orders = _validate.orders(orders)
-    return _between_anchors(orders, _argmax_at_anchors(sigma), orders / sigma**2)
+    return _between_anchors(orders, lambda wide: _argmax_at_anchors(sigma, wide), orders / sigma**2)
 
 
 def rdp_check(*, sigma: float, orders: ArrayLike) -> Array:
@@ -64,26 +66,29 @@ def rdp_check(*, sigma: float, orders: ArrayLike) -> Array:
     """
     sigma = _validate.positive("sigma", sigma)
     orders = _validate.orders(orders)
-    return _between_anchors(orders, _check_at_anchors(sigma), orders / (2 * sigma**2))
+    return _between_anchors(orders, lambda wide: _check_at_anchors(sigma, wide), orders / (2 * sigma**2))
 
 
-def _between_anchors(orders: Array, at_anchors: Array, gaussian: Array) -> Array:
+def _between_anchors(orders: Array, suprema: Callable[[bool], Array], gaussian: Array) -> Array:
     """Chord rule: (order - 1)·epsilon(order) is convex and 0 at order 1. [TERRINE, Lemma 3]"""
-    chord = np.interp(orders, np.append(1.0, ANCHORS), np.append(0.0, (ANCHORS - 1) * at_anchors))
-    bound = np.where(orders <= ANCHORS[-1], chord / (orders - 1) * (1 + 1e-14), np.inf)
-    on_anchor = np.searchsorted(ANCHORS, orders).clip(max=ANCHORS.size - 1)
-    bound = np.where(ANCHORS[on_anchor] == orders, at_anchors[on_anchor], bound)
+    anchors, at_anchors = ANCHORS, suprema(False)
+    if orders.max() > ANCHORS[-1]:
+        anchors, at_anchors = np.append(ANCHORS, BEYOND), np.append(at_anchors, suprema(True))
+    chord = np.interp(orders, np.append(1.0, anchors), np.append(0.0, (anchors - 1) * at_anchors))
+    bound = np.where(orders <= anchors[-1], chord / (orders - 1) * (1 + 1e-14), np.inf)
+    on_anchor = np.searchsorted(anchors, orders).clip(max=anchors.size - 1)
+    bound = np.where(anchors[on_anchor] == orders, at_anchors[on_anchor], bound)
     return np.minimum(bound, gaussian)
 
 
 @lru_cache(maxsize=256)
-def _argmax_at_anchors(sigma: float) -> Array:
-    return supremum_argmax(sigma=sigma, orders=ANCHORS) * (1 + MARGIN)
+def _argmax_at_anchors(sigma: float, wide: bool) -> Array:
+    return supremum_argmax(sigma=sigma, orders=BEYOND if wide else ANCHORS) * (1 + MARGIN)
 
 
 @lru_cache(maxsize=256)
-def _check_at_anchors(sigma: float) -> Array:
-    return supremum_check(sigma=sigma, orders=ANCHORS) * (1 + MARGIN)
+def _check_at_anchors(sigma: float, wide: bool) -> Array:
+    return supremum_check(sigma=sigma, orders=BEYOND if wide else ANCHORS) * (1 + MARGIN)
 
 
 def supremum_argmax(*, sigma: float, orders: Array) -> Array:

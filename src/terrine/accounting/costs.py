@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from terrine import _validate
 from terrine.accounting import theorems
 from terrine.accounting.argmax import rdp_argmax, rdp_check
-from terrine.accounting.curves import ORDERS, RdpCurve
+from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Conversion, RdpCurve, epsilons_at
 from terrine.accounting.exact import Exact
 from terrine.errors import InputError
 from terrine.mechanisms import (
@@ -107,6 +107,29 @@ def worst_case_cost(
     raise InputError(
         f"mechanism must be LNMax, GNMax, ConfidentGNMax or InteractiveGNMax, got {type(mechanism).__name__}."
     )
+
+
+def budget_curve(
+    mechanism: Mechanism,
+    *,
+    n_queries: int,
+    n_answered: int | None = None,
+    delta: float,
+    bound: Bound = "argmax",
+    conversion: Conversion = "tight",
+) -> RdpCurve:
+    """`worst_case_cost` at the orders that suit this delta: the paper's, or more of them where its largest is the best.
+
+    So a budget whose best order is among the paper's has the epsilon that it always had.
+    """
+    delta = _validate.between("delta", delta, 0.0, 1.0)
+    _validate.choice("conversion", conversion, ("tight", "classic"))
+    numbers: Any = {"n_queries": n_queries, "n_answered": n_answered, "bound": bound}
+    curve = worst_case_cost(mechanism, **numbers)
+    epsilons = epsilons_at(curve.orders, curve.epsilons, delta=delta, conversion=conversion)
+    if curve.orders[np.argmin(epsilons)] < curve.orders.max() or not curve.epsilons.any():
+        return curve
+    return worst_case_cost(mechanism, **numbers, orders=WIDE_ORDERS)
 
 
 def unit_costs(mechanism: Mechanism, *, orders: ArrayLike = ORDERS) -> tuple[RdpCurve, RdpCurve]:

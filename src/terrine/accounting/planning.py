@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -20,8 +20,8 @@ from scipy.special import log_ndtr, ndtr
 
 from terrine import _validate
 from terrine.accounting.argmax import rdp_argmax
-from terrine.accounting.costs import cost, worst_case_cost
-from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
+from terrine.accounting.costs import budget_curve, cost, worst_case_cost
+from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax, LNMax
@@ -42,7 +42,7 @@ class Plan:
 
     Attributes:
         mechanism, n_queries, n_answers: what to run; fix them before the first query.
-        guarantee: the public guarantee of that run, the worst case over all votes.
+        guarantee: what a budget with these numbers promises, the worst case over all votes.
         exact_epsilon: with accountant="exact", what the run would cost on votes like the stand-ins; no guarantee.
         accuracy: expected share of the answers that name the teachers' plurality.
         right_answers: how many that is expected to be.
@@ -102,7 +102,7 @@ def plan(
         epsilon, delta: the budget; the proposal meets it to 1% where max_queries leaves room.
         max_queries: how many public inputs there are to ask about.
         min_accuracy: at least this share of the answers must name the plurality, by the stand-in votes.
-        accountant: what must meet the budget: "worst-case", the publishable guarantee, or "exact", the per-instance
+        accountant: what must meet the budget: "worst-case", what such a budget promises, or "exact", the per-instance
             cost on votes like the stand-ins (secret when the votes are private, and no guarantee).
     """
     epsilon = _validate.positive("epsilon", epsilon)
@@ -166,30 +166,58 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.between("delta", delta, 0.0, 1.0)
 
-    least, most = NOISE_BOUNDS
+    def epsilon_of(sigma: float) -> float:
+        return _epsilon_of(GNMax(sigma=sigma), n_queries=n_queries, delta=delta)
 
-    def fits(sigma: float) -> bool:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", OrderGridWarning)
-            curve = worst_case_cost(GNMax(sigma=sigma), n_queries=n_queries)
-            return guarantee(curve, delta=delta).epsilon <= epsilon
-
-    low, high = (min(max(math.sqrt(n_queries) / epsilon * by, least), most) for by in (0.1, 10.0))
-    while high < most and not fits(high):
-        low, high = high, min(10 * high, most)
-    while low > least and fits(low):
-        low, high = max(low / 10, least), low
-    if not fits(high):
+    guess, most = _noise_about(n_queries=n_queries, epsilon=epsilon, delta=delta), NOISE_BOUNDS[1]
+    if guess > 0.8 * most and epsilon_of(most) > epsilon:
         raise PlanError(
-            f"No noise meets epsilon={epsilon:g} at delta={delta:g} for {n_queries} answers. Take "
+            f"No noise up to {most:g} votes meets epsilon={epsilon:g} at delta={delta:g} for {n_queries} answers. Take "
             "fewer answers, or a larger epsilon or delta."
         )
-    while high > low * (1 + 5e-5):  # four digits
+    return GNMax(sigma=_least_of_four_digits(epsilon_of, epsilon=epsilon, guess=guess))
+
+
+def _epsilon_of(mechanism: GNMax, *, n_queries: int, delta: float) -> float:
+    """By worst case, as a budget promises it."""
+    curve = budget_curve(mechanism, n_queries=n_queries, delta=delta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)
+        return guarantee(curve, delta=delta).epsilon
+
+
+def _noise_about(*, n_queries: int, epsilon: float, delta: float) -> float:
+    """sigma for this epsilon to about a percent, without a search for suprema."""
+    spent = np.array([delta_cost(order=order, delta=delta) for order in WIDE_ORDERS])
+    low, high = NOISE_BOUNDS
+    while high > low * (1 + 1e-5):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    digit = 10.0 ** (math.floor(math.log10(high)) - 3)
-    sigma = min(float(f"{math.ceil(high / digit) * digit:.4g}"), most)
-    return GNMax(sigma=sigma if fits(sigma) else high)  # rounded up it is the cheaper one
+        cost = n_queries * _about(np.array(middle), WIDE_ORDERS) + spent
+        low, high = (low, middle) if cost.min() <= epsilon else (middle, high)
+    return high
+
+
+def _least_of_four_digits(epsilon_of: Callable[[float], float], *, epsilon: float, guess: float) -> float:
+    """The least noise of four digits that costs at most epsilon: few evaluations, as epsilon goes as 1/sigma nearly."""
+    least, most = NOISE_BOUNDS
+
+    def number(place: int) -> float:
+        """Numbers of four digits in their order: 1.000 has place 0, 1.001 place 1, 10.00 place 9000."""
+        decade, digits = divmod(place, 9000)
+        return min(max(float(f"{1000 + digits}e{decade - 3}"), least), most)
+
+    def place_of(sigma: float) -> int:
+        sigma = min(max(sigma, least), most)
+        decade = math.floor(math.log10(sigma))
+        return 9000 * decade + math.ceil(sigma / 10.0 ** (decade - 3) - 1e-6) - 1000
+
+    too_little, enough, place, tries = place_of(least), place_of(most), place_of(guess), 0
+    while enough - too_little > 1:
+        found, tries = epsilon_of(number(place)), tries + 1
+        too_little, enough = (too_little, place) if found <= epsilon else (place, enough)
+        towards = place_of(number(place) * found / epsilon) if tries % 2 or tries < 5 else (too_little + enough) // 2
+        place = min(max(towards, too_little + 1), enough - 1)
+    return number(enough)
 
 
 def most_questions(
@@ -216,7 +244,7 @@ def most_questions(
         warnings.simplefilter("ignore", OrderGridWarning)
 
         def fits(n: int) -> bool:
-            return guarantee(worst_case_cost(noise, n_queries=n), delta=delta).epsilon <= epsilon
+            return _epsilon_of(noise, n_queries=n, delta=delta) <= epsilon
 
         if fits(max_queries):
             return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
@@ -304,12 +332,12 @@ class Sample:
 
         def priced(n_queries: int) -> Plan:
             n_answers = min(n_queries, math.ceil(n_queries * answer_rate))
-            worst = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers)
+            worst = budget_curve(mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", OrderGridWarning)
                 public = guarantee(worst, delta=delta)
                 exact = None if per_query is None else guarantee(per_query * n_queries, delta=delta).epsilon
-            checks = worst_case_cost(mechanism, n_queries=n_queries, n_answered=0)
+            checks = worst_case_cost(mechanism, n_queries=n_queries, n_answered=0, orders=worst.orders)
             at = worst.orders == public.order
             return Plan(
                 mechanism=mechanism,
@@ -350,7 +378,10 @@ class _Candidates:
 
     def n_queries(self, *, epsilon: float, delta: float, max_queries: int | None) -> Array:
         """How many queries fit: N·unit(order) + conversion(order) <= epsilon at some order."""
-        units = self._worst_units() if self.sample.accountant == "worst-case" else self._exact_units()
+        # At the best order delta takes about half of epsilon.
+        far = delta_cost(order=ORDERS[-1], delta=delta) > epsilon / 4
+        orders = WIDE_ORDERS if far else ORDERS
+        units = self._worst_units(orders) if self.sample.accountant == "worst-case" else self._exact_units()
         most = np.zeros_like(self.threshold)
         for order, unit in units:
             spent = max(delta_cost(order=float(order), delta=delta), 0.0)
@@ -358,10 +389,10 @@ class _Candidates:
                 most = np.maximum(most, (epsilon - spent) / unit)
         return most if max_queries is None else np.minimum(most, max_queries)
 
-    def _worst_units(self) -> Iterator[tuple[float, Array]]:
+    def _worst_units(self, orders: Array) -> Iterator[tuple[float, Array]]:
         """Worst-case cost per query, order by order."""
         checks, check = np.unique(self.sigma_check, return_inverse=True)
-        for order in ORDERS:
+        for order in orders:
             yield (
                 order,
                 _about(checks * math.sqrt(2), order)[check] + self.answer_rate * _about(self.sigmas, order)[self.sigma],
@@ -383,7 +414,7 @@ class _Candidates:
             yield order, checks[self.pair, i] + vote[self.pair, self.sigma]
 
 
-def _about(sigma: Array, order: float) -> Array:
+def _about(sigma: Array, order: Array | float) -> Array:
     """The argmax bound to a fraction of a percent, fast: its ratio to the Gaussian depends on order/sigma nearly alone.
 
     For the search only; what is proposed is charged by `worst_case_cost`.

@@ -16,7 +16,7 @@ from rich.markup import escape
 from terrine import _validate
 from terrine.accounting.advice import Units, advise
 from terrine.accounting.costs import Accountant, Bound
-from terrine.accounting.curves import ORDERS, Conversion, round_up
+from terrine.accounting.curves import Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
@@ -72,7 +72,7 @@ def analyze(
     classes: Annotated[int | None, typer.Option(help="Number of classes; needed with --predictions.")] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Tested route: the epsilon to claim; labels would be released only if a test passes."),
+        typer.Option(help="Also ask what a tested release with this epsilon would need."),
     ] = None,
     teachers: Annotated[int | None, typer.Option(help="Number of teachers; needed with --target.")] = None,
     test_order: Annotated[float | None, typer.Option(help="With --target: Rényi order of the test.")] = None,
@@ -84,9 +84,10 @@ def analyze(
     reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
-    """What answering a file of votes costs in privacy.
+    """What answering a file of votes would cost in privacy.
 
-    Prints what may be published and, with --reveal, the cost computed from these votes, which is secret.
+    Prints the epsilon that would hold had a ledger fixed these numbers before the first vote (no guarantee: a file does
+    not show it) and, with --reveal, the cost computed from these votes, which is secret.
     """
     chosen = _mechanism(
         mechanism,
@@ -183,7 +184,8 @@ def plan_command(
         float | None, typer.Option(help="Share of answers that must name the plurality (default: 0.95).")
     ] = None,
     accountant: Annotated[
-        PlanAccountant, typer.Option(help="What must meet the budget: the publishable worst case, or the exact cost.")
+        PlanAccountant,
+        typer.Option(help="What must meet the budget: the worst case, or the exact cost."),
     ] = "worst-case",
     route: Annotated[
         bool, typer.Option("--route", help="Also say whether the tested route would be expected to pay.")
@@ -276,7 +278,7 @@ def plan_command(
     console.print(
         "Fix these numbers before the first query: the guarantee covers no more queries and answers than these."
     )
-    console.print("Check it against your votes:")
+    console.print("What a file of votes would cost with these numbers:")
     print(f"  {command}")
     if route:
         print_route(tested, proposal)
@@ -318,7 +320,7 @@ def _plan_questions(
     console.print(f"ε = {round_up(found.epsilon)} at δ = {delta:g}, whatever the votes are.")
     print_advice(advice)
     console.print("An answer nearly always names the plurality where it leads by 5 sigma votes or more.")
-    console.print("Check it against your votes:")
+    console.print("What a file of votes would cost with these numbers:")
     print(f"  {command}")
     advice.check()
 
@@ -339,7 +341,7 @@ def _mechanism(name: MechanismName, **given: float | None) -> Mechanism:
 
 def _parse_orders(text: str | None) -> Any:
     if text is None:
-        return ORDERS
+        return None
     try:
         if span := re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text):
             first, last = int(span[1]), int(span[2])

@@ -388,7 +388,7 @@ def print_dry_run(found: DryRun) -> None:
     table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
     table.add_row("student", found.student, "")
     epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
-    table.add_row("ε, publishable", epsilon, f"δ={found.guarantee.delta:g}, worst case: whatever the votes are")
+    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, worst case: whatever the votes are")
     Console().print(table)
 
 

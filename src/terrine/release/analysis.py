@@ -1,12 +1,13 @@
 """What answering a set of votes costs: the library's side of `terrine analyze`.
 
-Public numbers only, unless ``reveal`` asks for those that depend on the votes.
+Public numbers only, unless ``reveal`` asks for those that depend on the votes. None of them is a guarantee: a file of
+votes does not show what was fixed before it was made, nor what has been published of it (`WhatIf`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal, Self, get_args
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,14 +24,15 @@ from terrine.accounting.costs import (
     running_cost,
     worst_case_cost,
 )
-from terrine.accounting.curves import ORDERS, Conversion, Guarantee, guarantee
+from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Conversion, guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
+from terrine.relations import Relation
 from terrine.release.tested import ConditionalGuarantee, publishable_guarantee
+from terrine.release.what_if import WhatIf, if_counted, if_tested
 from terrine.votes import Votes
 
 SECRET = "secret: depends on private votes"
-Route = Literal["worst case", "tested"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +43,8 @@ class AnalysisSettings:
         n_answers: the worst case is for at most this many answers; for one to every query if left out.
         accountant: of the cost on these votes. The bounds ("paper", "sanitizable") are given as the expectations of the
             paper's tables, "exact" as the divergence that it is.
-        tested: the tested route, where it was chosen.
+        orders: Rényi orders; if left out the paper's, and for the worst case those of `budget_curve`.
+        tested: a tested release, to be compared with the worst case.
     """
 
     delta: float
@@ -49,7 +52,7 @@ class AnalysisSettings:
     accountant: Accountant = "exact"
     conversion: Conversion = "tight"
     bound: Bound = "argmax"
-    orders: ArrayLike = field(default_factory=lambda: ORDERS)
+    orders: ArrayLike | None = None
     n_records: int | None = None
     tested: ConditionalGuarantee | None = None
 
@@ -94,11 +97,11 @@ def _mechanism(value: Any) -> Mechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What these queries cost: by worst case, and what may be published; ``on_these_votes`` is secret.
+    """What these queries would cost; ``on_these_votes`` is secret.
 
     Attributes:
-        data_independent_epsilon, data_independent_order: of the worst case.
-        publishable: what may be shown, and its ``basis`` says why: the worst case, or the tested route.
+        worst_case: whatever the votes are.
+        tested: the tested release that was asked about.
     """
 
     mechanism: Annotated[Mechanism, PlainValidator(_mechanism)]
@@ -109,30 +112,68 @@ class Analysis:
     delta: float
     conversion: Conversion
     bound: Bound
-    data_independent_epsilon: float
-    data_independent_order: float
-    route: Route
-    publishable: Guarantee
+    worst_case: WhatIf
+    tested: WhatIf | None = None
     on_these_votes: CostOfVotes | None = None
     by_query: EpsilonByQuery | None = None
 
+    @property
+    def data_independent_epsilon(self) -> float:
+        """Of the worst case."""
+        return self.worst_case.epsilon
+
+    @property
+    def data_independent_order(self) -> float:
+        """Of the worst case."""
+        return self.worst_case.order
+
     def to_json(self) -> JsonObject:
         """The secret numbers, if there are any, stand beside the public ones with a "secret" that says so."""
-        found, relation = asdict(self), self.publishable.relation
+        found, relation = asdict(self), self.worst_case.relation
         found["mechanism"] = {"name": type(self.mechanism).__name__, **asdict(self.mechanism)}
-        found["publishable"] = {**self.publishable.to_json(), "route": self.route, "why": self.publishable.basis}
-        found |= {"relation": str(relation), "neighbors": relation.sentence}
+        found["worst_case"] = self.worst_case.to_json()
+        found["tested"] = None if self.tested is None else self.tested.to_json()
+        found |= {
+            "data_independent_epsilon": self.data_independent_epsilon,
+            "data_independent_order": self.data_independent_order,
+            "relation": str(relation),
+            "neighbors": relation.sentence,
+        }
         if secret := found.pop("on_these_votes"):
             found |= {name: value for name, value in secret.items() if value is not None} | {"secret": SECRET}
-        if found["by_query"] is None:
-            del found["by_query"]
-        return found
+        return {name: value for name, value in found.items() if value is not None or name not in ("tested", "by_query")}
 
     @classmethod
     def from_json(cls, value: object) -> Self:
+        """From what `to_json` wrote, or an older version, which called one of the what-ifs "publishable"."""
         if not isinstance(value, dict):
             raise InputError(f"Analysis: an object is expected, got {type(value).__name__}.")
-        return _validate.from_json(cls, {**value, "on_these_votes": value if "secret" in value else None})
+        found = {**value, "on_these_votes": value if "secret" in value else None}
+        if isinstance(value.get("publishable"), dict):
+            found |= _older(value)
+        for name in ("worst_case", "tested"):
+            if isinstance(one := found.get(name), dict):
+                found[name] = one | {"condition": one.get("if")}
+        return _validate.from_json(cls, found)
+
+
+def _older(value: JsonObject) -> JsonObject:
+    """The what-ifs of an analysis that was stored with the one it would have published."""
+    shown, queries, answers = value["publishable"], value.get("queries"), value.get("answers_at_most")
+    if not isinstance(queries, int) or not isinstance(answers, int):
+        return {}
+    counts = {"n_queries": queries, "n_answers": answers}
+    worst = {**shown, "route": "worst case", "if": if_counted(**counts)}
+    if shown.get("route") != "tested":
+        return {"worst_case": worst}
+    worst |= {
+        "epsilon": value.get("data_independent_epsilon"),
+        "order": value.get("data_independent_order"),
+        "basis": f"worst case over all votes, {value.get('bound')} bound",
+        "relation": str(Relation.ONE_TEACHER),
+        "notes": (),
+    }
+    return {"worst_case": worst, "tested": shown | {"if": if_tested(**counts)}}
 
 
 def analyze_votes(
@@ -145,7 +186,7 @@ def analyze_votes(
     n_points: int = 0,
     progress: Progress | None = None,
 ) -> Analysis:
-    """The publishable worst case and, with ``reveal``, the data-dependent cost.
+    """What these votes would cost by worst case and, with ``reveal``, the data-dependent cost.
 
     Args:
         student_proba: (n_queries, n_classes), for InteractiveGNMax only.
@@ -153,19 +194,20 @@ def analyze_votes(
         n_points: of `EpsilonByQuery`, at most; 0: none.
     """
     delta, conversion, tested = settings.delta, settings.conversion, settings.tested
-    orders = _validate.orders(settings.orders)
+    orders = _validate.orders(ORDERS if settings.orders is None else settings.orders)
     n, n_answers = len(votes), settings.n_answers
     worst = publishable_guarantee(
         mechanism,
         n_queries=n,
         n_answers=n_answers,
         delta=delta,
-        orders=orders,
+        orders=settings.orders,
         bound=settings.bound,
         conversion=conversion,
         n_records=settings.n_records,
     )
-    shown = publishable_guarantee(mechanism, n_queries=n, delta=delta, tested=tested) if tested else worst
+    if tested is not None:  # refuses one that was made for something else
+        publishable_guarantee(mechanism, n_queries=n, delta=delta, tested=tested)
     stops = np.unique(np.linspace(1, n, min(n, n_points)).astype(np.int64)).tolist() if n_points else [n]
     secret, revealed = None, None
     if reveal:
@@ -184,12 +226,13 @@ def analyze_votes(
             pass_chance=None if tested is None else tested.pass_chance(votes).reveal(),
         )
     answers_at_most = n if n_answers is None else n_answers
+    worst_orders = WIDE_ORDERS if settings.orders is None else orders
 
     def worst_cases(bound: Bound) -> tuple[float, ...]:
         has_check = isinstance(mechanism, ConfidentGNMax)
         answered = [-(-k * answers_at_most // n) if has_check else k for k in stops]
         costs = (
-            worst_case_cost(mechanism, n_queries=k, n_answered=a, orders=orders, bound=bound)
+            worst_case_cost(mechanism, n_queries=k, n_answered=a, orders=worst_orders, bound=bound)
             for k, a in zip(stops, answered, strict=True)
         )
         return tuple(one.epsilon(delta=delta, conversion=conversion) for one in costs)
@@ -209,10 +252,10 @@ def analyze_votes(
         delta=delta,
         conversion=conversion,
         bound=settings.bound,
-        data_independent_epsilon=worst.epsilon,
-        data_independent_order=worst.order,
-        route="tested" if tested else "worst case",
-        publishable=Guarantee(**{one.name: getattr(shown, one.name) for one in fields(Guarantee)}),
+        worst_case=WhatIf.of(worst, route="worst case", condition=if_counted(n_queries=n, n_answers=answers_at_most)),
+        tested=None
+        if tested is None
+        else WhatIf.of(tested, route="tested", condition=if_tested(n_queries=n, n_answers=tested.n_answers)),
         on_these_votes=secret,
         by_query=by_query,
     )

@@ -1,6 +1,6 @@
 """What you may claim about a run, and show.
 
-`publishable_guarantee` is what may be shown: the worst case, or the tested route if it was chosen beforehand.
+`publishable_guarantee` is what a budget promises: the worst case, or the tested route if it was chosen beforehand.
 `tested_guarantee` fixes that route; its `release` publishes labels only if the test passes. `sanitize` draws a number
 for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "Publishing the cost".
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from terrine import _validate
-from terrine.accounting.costs import unit_costs, worst_case_cost
-from terrine.accounting.curves import ORDERS, Conversion, Guarantee, RdpCurve, delta_cost, guarantee
+from terrine.accounting.costs import budget_curve, unit_costs, worst_case_cost
+from terrine.accounting.curves import Conversion, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
@@ -211,7 +211,8 @@ def tested_guarantee(
 ) -> ConditionalGuarantee:
     """Fix the tested route, before any vote is read: labels are published only if a private test says they cost little.
 
-    Checks are charged by worst case, answers by `gap_costs` on these votes. The target holds whatever the test says.
+    Checks are charged by worst case, answers by `gap_costs` on these votes. The target holds whatever the test says,
+    for what is released under it: by itself the result is a plan.
 
     Args:
         mechanism: GNMax or ConfidentGNMax, for a set of queries fixed beforehand.
@@ -263,6 +264,7 @@ def tested_guarantee(
             "fixed beforehand, shows that they cost no more"
         ),
         relation=Relation.ONE_TEACHER,
+        notes=("What a budget with these numbers promises: it holds for what is released under it, once.",),
         mechanism=mechanism,
         n_teachers=n_teachers,
         n_classes=n_classes,
@@ -288,15 +290,16 @@ def publishable_guarantee(
     n_answers: int | None = None,
     delta: float,
     tested: ConditionalGuarantee | None = None,
-    orders: ArrayLike = ORDERS,
+    orders: ArrayLike | None = None,
     bound: Literal["argmax", "gaussian"] = "argmax",
     conversion: Conversion = "tight",
     n_records: int | None = None,
 ) -> Guarantee:
-    """What may be shown for a run, and in one sentence why.
+    """What a budget with these numbers promises, and in one sentence why.
 
     The worst case for numbers of queries and answers fixed beforehand; or, where the run's configuration chose it
-    before votes were read, the target of the tested route.
+    before votes were read, the target of the tested route. It may be published of answers that a ledger with such a
+    budget let out. Of other answers it says what would hold if: `analyze_votes` gives that as a `WhatIf`.
     """
     if tested is not None:
         same = (tested.mechanism, tested.n_queries, tested.delta) == (mechanism, n_queries, delta)
@@ -305,7 +308,11 @@ def publishable_guarantee(
                 "The mechanism, queries, answers or delta are not the ones that the tested route was made for."
             )
         return tested
-    curve = worst_case_cost(mechanism, n_queries=n_queries, n_answered=n_answers, orders=orders, bound=bound)
+    numbers: Any = {"n_queries": n_queries, "n_answered": n_answers, "bound": bound}
+    if orders is None:
+        curve = budget_curve(mechanism, **numbers, delta=delta, conversion=conversion)
+    else:
+        curve = worst_case_cost(mechanism, **numbers, orders=orders)
     answers = "" if n_answers is None else f" and {n_answers} answers"
     what = f"{curve.basis}, for at most {n_queries} queries{answers} fixed beforehand: it does not depend on the votes"
     return guarantee(curve.renamed(what), delta=delta, conversion=conversion, n_records=n_records)

@@ -37,7 +37,9 @@ def plot_analysis(found: Analysis, path: Path) -> None:
         axes.plot(
             queries, lines.gaussian, color=_COLOURS["gaussian"], ls="--", label="worst case, whole noisy histogram"
         )
-    axes.plot(queries, lines.worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (publishable)")
+    axes.plot(
+        queries, lines.worst_case, color=_COLOURS["argmax"], lw=2, label="worst case, winner only (if fixed beforehand)"
+    )
     if revealed is not None and found.on_these_votes is not None:
         label = f"on these votes, {found.on_these_votes.accountant} accountant (secret)"
         axes.plot(queries, revealed, color=_COLOURS["secret"], lw=2, label=label)

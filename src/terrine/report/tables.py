@@ -24,31 +24,33 @@ from terrine.release.plan_tested import TestedPlan
 
 
 def print_analysis(result: Analysis) -> None:
-    """What these answers cost; what depends on the votes is marked as secret."""
+    """What these answers would cost; what depends on the votes is marked as secret."""
 
     def add(label: str, value: str, about: str = "") -> None:
         table.add_row(label, value, about)
 
-    table = Table(title="What these answers cost", title_style="bold")
+    table = Table(title="What these answers would cost", title_style="bold")
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
     table.show_header = False
-    mechanism, shown, secret = result.mechanism, result.publishable, result.on_these_votes
+    mechanism, worst, tested, secret = result.mechanism, result.worst_case, result.tested, result.on_these_votes
     settings = dataclasses.asdict(mechanism).items()
     add("mechanism", type(mechanism).__name__, ", ".join(f"{key}={value:g}" for key, value in settings))
     add("questions", f"{result.queries:,}", f"{result.n_teachers:,} teachers, {result.n_classes} classes")
     if isinstance(mechanism, ConfidentGNMax):
         add("answers, at most", f"{result.answers_at_most:,}", "fixed beforehand; --answers")
-    tested = result.route == "tested"
     add(
-        "ε, publishable",
-        f"[bold]{round_up(shown.epsilon)}[/bold]",
-        f"δ={shown.delta:g}, order {shown.order:g}, "
-        + ("tested: if the test fails, nothing is published" if tested else f"worst case, {result.bound} bound"),
+        "ε if fixed beforehand",
+        f"[bold]{round_up(worst.epsilon)}[/bold]",
+        f"δ={worst.delta:g}, order {worst.order:g}, worst case, {result.bound} bound",
     )
-    if tested:
-        add("ε, worst case", round_up(result.data_independent_epsilon), "for comparison: this needs no test")
+    if tested is not None:
+        add(
+            "ε of a tested release",
+            f"[bold]{round_up(tested.epsilon)}[/bold]",
+            f"δ={tested.delta:g}, order {tested.order:g}; if its test fails, nothing is published",
+        )
     if secret is not None:
         table.add_section()
         add("[red]secret[/red]", "", "[red]the lines below depend on private votes: do not publish them[/red]")
@@ -60,13 +62,19 @@ def print_analysis(result: Analysis) -> None:
         )
         add("", "", secret.basis)
         if secret.pass_chance is not None:
-            add("test would pass", f"{secret.pass_chance:.0%}", "chance, on these votes")
+            add("test would pass", f"{secret.pass_chance:.0%}", "chance, on these votes; choose no target by it")
         for note in secret.notes:
             add("note", "", note)
     console = Console()
     console.print(table)
-    console.print(f"Publishable: {escape(shown.basis)}.")
-    console.print(f"Neighbours: {shown.relation.sentence}. Epsilons are rounded up.")
+    for name, one in (("", worst), (" of a tested release", tested)):
+        if one is not None:
+            console.print(f"ε = {round_up(one.epsilon)}{name} would hold if {escape(one.condition)}.")
+    console.print(
+        "A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a "
+        "PATEClassifier releases has one, because its ledger fixed the budget first."
+    )
+    console.print(f"Neighbours: {worst.relation.sentence}. Epsilons are rounded up.")
     if secret is None:
         console.print("Numbers that depend on the votes are not shown; --reveal shows them.")
 

@@ -84,9 +84,11 @@ class FeaturesConfig(_Part):
 
 class TeachersConfig(_Part):
     number: int = Count
-    kind: Literal["forest", "boosting", "logistic", "lda", "conv", "centroid", "sklearn"] = "forest"
+    kind: Literal["forest", "boosting", "logistic", "lda", "conv", "centroid", "sklearn", "module"] = "forest"
     estimator: str | None = None  # kind = "sklearn": a dotted name, as sklearn.svm.SVC
-    options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, ConvRecipe or CentroidTeacher
+    module: str | None = None  # kind = "module": a function that makes a PyTorch module, as terrine:resnet32
+    options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, ConvRecipe, CentroidTeacher, ModuleRecipe
+    module_options: dict[str, Any] = Field(default_factory=dict)  # keywords of that function
     partition: Literal["hashed", "balanced"] = "hashed"
     min_units: int = Field(default=1, ge=0)
     first_id: int = Field(default=0, ge=0)
@@ -102,6 +104,10 @@ class TeachersConfig(_Part):
             if self.estimator is None:
                 raise ValueError('kind = "sklearn" needs `estimator`, e.g. "sklearn.svm.SVC"')
             raise ValueError('`estimator` needs kind = "sklearn"')
+        if self.kind == "module" and self.module is None:
+            raise ValueError('kind = "module" needs `module`, e.g. "terrine:resnet32"')
+        if self.kind != "module" and (self.module is not None or self.module_options):
+            raise ValueError('`module` and `module_options` need kind = "module"')
         return self
 
 

@@ -72,7 +72,7 @@ def dry_run(source: str | Path) -> DryRun:
         n_classes=len(task.classes),
         n_public=len(task.public),
         n_teachers=given.teachers.number,
-        teacher=given.teachers.kind,
+        teacher=given.teachers.module or given.teachers.kind,
         student=given.student.kind,
         mechanism=budget.mechanism,
         n_queries=budget.n_queries,

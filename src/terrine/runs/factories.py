@@ -92,6 +92,10 @@ def teacher_of(settings: TeachersConfig) -> Teacher:
                 from terrine.teachers.centroids import CentroidTeacher
 
                 return CentroidTeacher(**settings.options, **chunk)
+            case "module":
+                from terrine.runs.modules import module_teacher
+
+                return module_teacher(settings, chunk=settings.chunk or (100 if _gpu(settings.device) else 16))
             case _:
                 name = settings.estimator or _ESTIMATORS[settings.kind]
                 return SklearnTeacher(estimator=estimator_of(name, settings.options), **chunk)
@@ -165,7 +169,7 @@ def executor_of(settings: TeachersConfig) -> Executor:
             return Serial()
         case "ray":
             return Ray()
-    if _gpu(settings.device) and settings.kind == "conv":
+    if _gpu(settings.device) and settings.kind in ("conv", "module"):
         return Serial()  # one GPU, one process
     return Processes() if settings.workers is None else Processes(n_workers=settings.workers)
 

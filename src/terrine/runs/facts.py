@@ -75,7 +75,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         "teachers": {
             "number": shown.n_teachers,
             "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
-            "settings": dict(config.teachers.options) if isinstance(config, RunConfig) else {},
+            "settings": _teacher_settings(config) if isinstance(config, RunConfig) else {},
             "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
             "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
@@ -98,6 +98,11 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
     }
+
+
+def _teacher_settings(config: RunConfig) -> dict[str, Any]:
+    teachers = config.teachers
+    return {**({"module": teachers.module} if teachers.module else {}), **teachers.module_options, **teachers.options}
 
 
 def _without_folders(config: Settings) -> Settings:

@@ -57,10 +57,10 @@ def check_extras(config: Settings, *, report: bool) -> None:
     if isinstance(config, RunConfig):
         if config.features is not None and config.features.kind == "learned":
             needed.append(("safetensors", "to keep the features", "torch"))
-        if config.teachers.kind == "conv":
+        if config.teachers.kind in ("conv", "module"):
             needed.append(("torch", "to train the teachers", "torch"))
         if config.teachers.keep:
-            nets = config.teachers.kind in ("conv", "centroid")
+            nets = config.teachers.kind in ("conv", "centroid", "module")
             needed.append(("safetensors" if nets else "skops.io", "to keep the teachers", "keep"))
         if config.teachers.executor == "ray":
             needed.append(("ray", "to run the teachers", "ray"))

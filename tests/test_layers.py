@@ -20,7 +20,8 @@ GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sen
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
-CHARGED = ANSWERS | TAUGHT | {"accounting", "release", "budgets", "ledger", "labeller"}
+BUDGETS = {"spending", "tested_budget", "budgets"}
+CHARGED = ANSWERS | TAUGHT | BUDGETS | {"accounting", "release", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "_validate": {"errors"},
@@ -42,7 +43,9 @@ ARROWS: dict[str, set[str]] = {
     "executors": GROUND,
     "features": GROUND | {"_models", "datasets"},
     "teachers": DATA | {"_models", "partitioning", "executors"},
-    "budgets": GROUND | {"mechanisms", "accounting", "release"},
+    "spending": GROUND | {"mechanisms"},
+    "tested_budget": GROUND | {"mechanisms", "accounting", "release", "spending"},
+    "budgets": GROUND | {"mechanisms", "accounting", "release", "spending", "tested_budget"},
     "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
     "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},

@@ -40,6 +40,8 @@ class TestedBudget:
         n_teachers, n_classes: of the votes.
         order, share, delta_release: the test's own numbers, as `tested_guarantee` takes them.
         relation: what neighboring data sets may differ in, as the partition says.
+        pass_chance: that the test passes, by plan: an estimate from public stand-in votes, None where nothing is
+            assumed about votes. It decides nothing.
 
     [TERRINE, Thm. 13]
     """
@@ -58,6 +60,7 @@ class TestedBudget:
     share: float = 0.8
     delta_release: float | None = None
     relation: Relation = Relation.ONE_TEACHER
+    pass_chance: float | None = None
 
     def __post_init__(self) -> None:
         mechanism_to_json(self.mechanism)
@@ -67,6 +70,8 @@ class TestedBudget:
             object.__setattr__(self, name, _validate.integer(name, getattr(self, name), at_least=least))
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "relation", Relation(self.relation))
+        if self.pass_chance is not None and not 0 <= _validate.number("pass_chance", self.pass_chance) <= 1:
+            raise InputError(f"pass_chance must be from 0 to 1, got {self.pass_chance}.")
         found = self.fixed
         object.__setattr__(self, "target", found.epsilon)
         object.__setattr__(self, "order", float(found.order))
@@ -120,7 +125,7 @@ class TestedBudget:
                 "otherwise"
             ),
             relation=self.relation,
-            notes=(TESTED,),
+            notes=(TESTED, chance_words(self)),
         )
 
     def price(self, mechanism: Mechanism, *, n_queries: int, n_answers: int) -> Spending:
@@ -161,7 +166,36 @@ class TestedBudget:
             "share": self.share,
             "delta_release": self.delta_release,
             "relation": self.relation.sentence,  # not its code: ledgers hash this text
+            "pass_chance": self.pass_chance,
         }
+
+
+def chance_words(budget: TestedBudget) -> str:
+    if budget.pass_chance is None:
+        return "How likely the test is to pass is unknown: nothing was assumed about how well the teachers agree."
+    return (
+        f"By plan the test passes with a chance of {budget.pass_chance:.1%}: an estimate from simulated votes of "
+        "teachers that agree as assumed, made before the teachers voted."
+    )
+
+
+def tested_words(budget: TestedBudget, *, test: str | None = None) -> tuple[str, ...]:
+    """What a tested release means, for every page and table that shows one; ``test`` as in a ledger's summary."""
+    told = {
+        "passed": ("The test passed, and the answers were published.",),
+        "failed": ("The test did not pass: no answer was published, and none ever will be.",),
+        "open": ("The release is charged and not finished: the same request again finishes it.",),
+    }.get(test or "", ())
+    return (
+        f"This is a tested release of {budget.n_queries:,} questions. A private test looks at the votes: if the "
+        f"answers cost no more than the target, ε = {budget.target}, which was fixed before the teachers voted, all of "
+        "them are published together.",
+        "If the test fails, nothing is published. ε and δ are spent either way, because even the result of the test "
+        "says a little about the private data.",
+        *told,
+        chance_words(budget),
+        "Any later release about the same people, by whichever route, adds its own ε and δ to these.",
+    )
 
 
 _conditional_cached = lru_cache(maxsize=64)(conditional)

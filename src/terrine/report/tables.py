@@ -15,12 +15,13 @@ from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
-from terrine.budgets import Spending
+from terrine.budgets import Spending, TestedBudget
 from terrine.ledger.views import Summary
 from terrine.mechanisms import ConfidentGNMax
 from terrine.published import PublishedGuarantee
 from terrine.release.analysis import Analysis
 from terrine.release.plan_tested import TestedPlan
+from terrine.tested_budget import tested_words
 
 
 def print_analysis(result: Analysis) -> None:
@@ -221,6 +222,9 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
             "[red]seeded noise was drawn: these answers are not private, and nothing is guaranteed[/red]",
         )
     Console().print(table)
+    if isinstance(found.budget, TestedBudget):
+        for words in tested_words(found.budget, test=found.test):
+            print(f"- {words}")
     print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 

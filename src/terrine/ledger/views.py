@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from terrine.ledger.tested import RELEASE, state_of
 
 if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
+
+
+TestState = Literal["unasked", "open", "passed", "failed"]  # before the charge, before the bit, and the bit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class Summary:
     withheld: int
     reinforced: int
     remaining: dict[str, float]
-    test: str | None = None  # of a tested release: "unasked", "open", "passed" or "failed"
+    test: TestState | None = None  # of a tested release
 
     def to_json(self) -> JsonObject:
         found = {"budget": self.budget.to_json(), "guarantee": self.guarantee.to_json()}
@@ -92,7 +95,7 @@ def proof(now: Transaction, first: int, second: int) -> Proof | None:
     return Proof(first=first, second=second, root=root, **found)
 
 
-def test_of(now: Transaction, budget: Budget) -> str | None:
+def test_of(now: Transaction, budget: Budget) -> TestState | None:
     """What is known of a tested release's bit; None under other budgets."""
     if not isinstance(budget, TestedBudget):
         return None

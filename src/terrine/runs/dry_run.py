@@ -15,7 +15,7 @@ from terrine.runs.factories import any_budget_of, check_options, planned
 from terrine.runs.local import Run
 from terrine.runs.ready import advice_of, check_extras
 from terrine.runs.tasks import task_of
-from terrine.runs.tested import with_chance
+from terrine.runs.tested import planned_chance
 from terrine.tested_budget import tested_words
 
 
@@ -72,7 +72,7 @@ def dry_run(source: str | Path) -> DryRun:
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
     filled = given.model_copy(update={"privacy": privacy})
-    budget = with_chance(any_budget_of(filled, n_classes=len(task.classes)), given.privacy.consensus)
+    budget = planned_chance(any_budget_of(filled, n_classes=len(task.classes)), given.privacy.consensus)
     if isinstance(budget, TestedBudget):
         budget.check()
     return DryRun(

@@ -21,8 +21,9 @@ from terrine.runs.config import (
     StudentConfig,
     TeachersConfig,
 )
-from terrine.runs.tested import STANDINS, planned_route, tested_budget
+from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
+from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
     from terrine.features import Features
@@ -60,7 +61,7 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
     if privacy.route == "tested":
         sizes = {"n_queries": STANDINS, "n_classes": n_classes, "n_teachers": n_teachers}
         budget["standin"] = synthetic_votes(**sizes, consensus=privacy.consensus)
-        return planned_route(plan(**budget), privacy, standin=budget["standin"], max_queries=budget["max_queries"])
+        return planned_privacy(plan(**budget), privacy, standin=budget["standin"], max_queries=budget["max_queries"])
     found = plan(**budget)
     numbers = {"queries": found.n_queries, "answers": found.n_answers}
     return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})

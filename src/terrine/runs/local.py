@@ -43,7 +43,7 @@ from terrine.runs.factories import (
 )
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.tasks import task_of
-from terrine.runs.tested import fix, publish_failure, refuse_earlier_votes, require_fixed, with_chance
+from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
@@ -335,7 +335,7 @@ class Run(Learning):
         """
         if (ledger := bound_ledger(self.folder, where)) is None:
             refuse_earlier_votes(self.folder, budget := self.budget())
-            budget = with_chance(budget, self.given.privacy.consensus)
+            budget = planned_chance(budget, self.given.privacy.consensus)
             ledger = Ledger(ledger_place(where, self.folder), budget=budget, secrets=self.folder)
             write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
             check_bound(self.folder, ledger)

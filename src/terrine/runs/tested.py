@@ -2,69 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
 from terrine.budgets import CountBudget, TestedBudget
-from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import InputError, LedgerError, PlanError
-from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, Mechanism, Outcome
+from terrine.errors import InputError, LedgerError
+from terrine.mechanisms import ABSTAIN, Answers, Mechanism, Outcome
 from terrine.published import LedgerHead
 from terrine.relations import Relation
-from terrine.release.plan_tested import plan_tested
 from terrine.runs.config import PrivacyConfig, RunConfig
 from terrine.tested_budget import tested_words
+from terrine.tested_route import Route, planned_route, with_chance
 from terrine.votes import Votes
 
 if TYPE_CHECKING:
     from terrine.ledger import Ledger
     from terrine.runs.local import Run
 
-STANDINS = 10_000  # queries: what a test sees hangs on rare ones
-_MOST_TRIALS, _ROWS = 20, 200_000  # of simulated releases, and of their queries together
 
-
-def planned_route(proposal: Plan, privacy: PrivacyConfig, *, standin: Votes, max_queries: int) -> PrivacyConfig:
-    """The tested release that gives as many right answers as a plan by worst case does, at a smaller epsilon."""
-    accuracy = 0.95 if privacy.min_accuracy is None else privacy.min_accuracy
-    found = plan_tested(proposal, standin=standin, max_queries=max_queries, min_accuracy=accuracy)
-    worst = round_up(proposal.guarantee.epsilon)
-    if found is None:
-        raise PlanError(
-            "A tested release is not possible with this number of public rows and teachers. Leave out privacy.route: "
-            f"the worst case is ε = {worst}."
-        )
-    if not found.pays:
-        raise PlanError(
-            f"A tested release is not expected to pay: votes like these would pass a test at ε = "
-            f"{round_up(found.target)}, and the worst case is ε = {worst}. Leave out privacy.route, or use more "
-            "teachers."
-        )
-    numbers = {"queries": found.n_queries, "answers": found.n_answers, "target": above(found.target)}
+def planned_privacy(proposal: Plan, privacy: PrivacyConfig, *, standin: Votes, max_queries: int) -> PrivacyConfig:
+    """The settings with the numbers of a tested release in place of the epsilon that they were planned from."""
+    found = planned_route(proposal, standin=standin, max_queries=max_queries, min_accuracy=privacy.min_accuracy)
+    numbers = {"queries": found.n_queries, "answers": found.n_answers, "target": found.target}
+    test = {"order": found.order, "share": found.share, "mechanism": "confident"}
     kept = privacy.model_dump(include={"delta", "ask", "route"})
-    return PrivacyConfig.model_validate(
-        {
-            **kept,
-            **asdict(found.mechanism),
-            **numbers,
-            "mechanism": "confident",
-            "order": found.order,
-            "share": found.share,
-        }
-    )
-
-
-def above(epsilon: float) -> float:
-    """With four digits, never below."""
-    scale = 10.0 ** (3 - math.floor(math.log10(epsilon)))
-    return math.ceil(epsilon * scale) / scale
+    return PrivacyConfig.model_validate({**kept, **asdict(found)["mechanism"], **numbers, **test})
 
 
 def tested_budget(
@@ -72,35 +39,24 @@ def tested_budget(
 ) -> TestedBudget:
     """What the settings fix, as a ledger's header holds it."""
     privacy = config.privacy
-    if privacy.queries is None or privacy.target is None or not isinstance(mechanism, GNMax | ConfidentGNMax):
-        raise InputError('route = "tested" needs a target, queries and the mechanism gnmax or confident.')
-    return TestedBudget(
-        mechanism,
+    if privacy.queries is None or privacy.target is None:
+        raise InputError('privacy.route = "tested" needs `queries` and `target`.')
+    route = Route(
+        mechanism=mechanism,
         n_queries=privacy.queries,
         n_answers=privacy.answers,
         target=privacy.target,
-        delta=privacy.delta,
-        n_teachers=config.teachers.number,
-        n_classes=n_classes,
         order=privacy.order,
-        share=0.8 if privacy.share is None else privacy.share,
-        relation=relation,
+        share=privacy.share,
     )
+    sizes = {"n_teachers": config.teachers.number, "n_classes": n_classes}
+    found = route.budget(delta=privacy.delta, **sizes, relation=relation)
+    assert isinstance(found, TestedBudget)
+    return found
 
 
-def with_chance(budget: CountBudget | TestedBudget, consensus: float | None) -> CountBudget | TestedBudget:
-    """With the chance that it passes, on public stand-in votes of the consensus that is assumed; else unknown."""
-    if not isinstance(budget, TestedBudget) or consensus is None:
-        return budget
-    sizes = {"n_queries": budget.n_queries, "n_classes": budget.n_classes, "n_teachers": budget.n_teachers}
-    trials = max(3, min(_MOST_TRIALS, _ROWS // budget.n_queries))
-    chances = [
-        budget.fixed.pass_chance(
-            synthetic_votes(**sizes, consensus=consensus, seed=1_000 + k), trials=1, seed=k
-        ).reveal()  # of nobody's votes
-        for k in range(trials)
-    ]
-    return replace(budget, pass_chance=round(float(np.mean(chances)), 3))
+def planned_chance(budget: CountBudget | TestedBudget, consensus: float | None) -> CountBudget | TestedBudget:
+    return with_chance(budget, consensus) if isinstance(budget, TestedBudget) else budget
 
 
 def fix(run: Run) -> None:
@@ -137,7 +93,12 @@ def nothing_released(run: Run) -> tuple[NDArray[np.int64], Answers]:
     return rows, Answers(labels=empty[0], outcomes=empty[1], mechanism=run.mechanism, secure=run.summary().secure)
 
 
-def tested_facts(run: Run) -> dict[str, Any] | None:
+class TestedFacts(TypedDict):
+    failed: bool
+    words: list[str]
+
+
+def tested_facts(run: Run) -> TestedFacts | None:
     """Of a run by the tested route, for its report: what that means, and how the test ended; else None."""
     if run.config.privacy.route != "tested":
         return None

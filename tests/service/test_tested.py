@@ -27,7 +27,7 @@ def a_fair_coin_that_lands(monkeypatch):
     monkeypatch.setattr(noise_file, "uniform", lambda source, n: n // 2 if n == COIN else uniform(source, n))
 
 
-class Tested(Service):
+class Releasing(Service):
     def __init__(self, where, **options):
         Ledger(where, budget=BUDGET).close()
         self.where, self.ledger, self.keys = where, Ledger(where), Keys(where)
@@ -41,7 +41,7 @@ class Tested(Service):
 
 @pytest.fixture
 def service(tmp_path):
-    return Tested(tmp_path / "ledger.sqlite")
+    return Releasing(tmp_path / "ledger.sqlite")
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_client_asks_a_release_whole_and_knows_its_errors(service):
 
 def test_requests_must_have_room_for_the_release(tmp_path):
     with pytest.raises(InputError, match="Serve with --rows 40"):
-        Tested(tmp_path / "ledger.sqlite", limits=Limits(rows=N - 1)).make()
+        Releasing(tmp_path / "ledger.sqlite", limits=Limits(rows=N - 1)).make()
 
 
 def test_requests_that_arrive_together_are_one_release(service):

@@ -61,7 +61,7 @@ class NoiseFile:
 
     def destroy(self) -> None:
         """Overwrite and remove it, and what a crash left beside it."""
-        for path in (self.path, *self.folder.glob(f".{self.path.name}*.tmp")):
+        for path in (self.path, *self.folder.glob(f"*{self.path.name}*.tmp")):
             self._erase(path)
 
     def _erase(self, path: Path) -> None:

@@ -135,6 +135,27 @@ def print_route(tested: TestedPlan | None, proposal: Plan) -> None:
     )
 
 
+def route_settings(tested: TestedPlan, *, delta: float, consensus: float | None) -> str:
+    """What a run's TOML file needs for this tested release."""
+    assumed = [] if consensus is None else [f"consensus = {consensus!r}"]
+    mechanism = [f"{name} = {value!r}" for name, value in dataclasses.asdict(tested.mechanism).items()]
+    return "\n".join(
+        [
+            "[privacy]",
+            'route = "tested"',
+            f"target = {round_up(tested.target)}",
+            f"delta = {delta!r}",
+            'mechanism = "confident"',
+            *mechanism,
+            f"queries = {tested.n_queries}",
+            f"answers = {tested.n_answers}",
+            f"order = {tested.order!r}",
+            f"share = {tested.share!r}",
+            *assumed,
+        ]
+    )
+
+
 def route_row(tested: TestedPlan) -> dict[str, Any]:
     """A tested plan as flat numbers, for JSON."""
     return {

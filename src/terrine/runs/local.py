@@ -369,7 +369,6 @@ class Run(Learning):
         self.check()
         rows = self.asked()
         X = self.task.public.X[rows]
-        budget = self.budget()
         voters = KeptVotes(X, self.vote(), classes=self.task.classes)
         with self.ledger() as ledger:
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
@@ -383,12 +382,12 @@ class Run(Learning):
             answers = replace(answers, secure=answers.secure and paid.secure)
         save_answers(self.folder / "answers.npz", rows, answers)
         self.publish(
-            budget.guarantee(),
+            paid.budget.guarantee(),
             rows,
             answers,
             n_teachers=voters.n_teachers,
-            queries_at_most=budget.n_queries,
-            answers_at_most=budget.n_answers,
+            queries_at_most=paid.budget.limit.queries,
+            answers_at_most=paid.budget.limit.answers,
             ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
             test=paid.test,
         )

@@ -14,6 +14,7 @@ from terrine.errors import InputError, LedgerError, QuotaError, RequestError, Te
 from terrine.labeller import KeptVotes, Labeller, Question, noise_file
 from terrine.labeller.noise_file import NoiseFile
 from terrine.ledger import Ledger
+from terrine.ledger.entries import LEDGER_SCHEMA, header_digest
 from terrine.ledger.tested import RELEASE
 from terrine.mechanisms import ConfidentGNMax, GNMax, Outcome, answer
 from terrine.noise import COIN, KeptNoise, SecureNoise, SeededNoise, tie_range, uniform
@@ -62,6 +63,22 @@ def test_a_budget_comes_back_from_json_and_says_what_it_is():
     assert "published all together" in shown.basis
     assert "epsilon and delta are spent either way" in shown.notes[0]
     assert "adds its own epsilon and delta" in shown.notes[0]
+
+
+def test_a_stored_budget_keeps_its_meaning():
+    """What a ledger's header holds, and its hash, byte for byte."""
+    stored = (
+        '{"delta":1e-05,"delta_release":1e-06,"kind":"tested","mechanism":{"kind":"confident","sigma_check":40.0,'
+        '"sigma_vote":10.0,"threshold":120.0},"n_answers":40,"n_classes":3,"n_queries":60,"n_teachers":200,'
+        '"order":10.5,"pass_chance":0.95,"relation":"one teacher\'s votes change, on any of the queries",'
+        '"schema":"terrine.budget/1","share":0.8,"target":2.0}'
+    )
+    found = budget_from_json(json.loads(stored))
+    assert canonical(found.to_json()) == stored
+    assert (found.target, found.order, found.n_answers) == (2.0, 10.5, 40)
+    assert found.fixed.cap == pytest.approx(0.7993060136107424, rel=1e-9)
+    header = {"schema": LEDGER_SCHEMA, "ledger_id": "0" * 32, "budget": stored}
+    assert header_digest(header) == "c63971891d6d7fd395900377d5e83fd460a2feaf2fbccaf075f9e1a6639043be"
 
 
 @pytest.mark.parametrize(
@@ -196,6 +213,28 @@ def test_teachers_and_classes_must_be_those_of_the_budget(tmp_path):
         Labeller(KeptVotes(X, Votes([[189, 6, 4]] * N, n_teachers=199)), CONFIDENT, ledger)
     with pytest.raises(InputError, match="fixed for 3 classes, and there are 4"):
         Labeller(KeptVotes(X, Votes([[190, 5, 4, 1]] * N, n_teachers=200)), CONFIDENT, ledger)
+
+
+def test_labellers_that_ask_at_the_same_time_get_one_release(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+
+    row = [150, 40, 10]  # a quarter of the queries is withheld, by chance
+    labeller(tmp_path, row, target=2.6).ledger.close()
+    together = Barrier(4)
+
+    def ask(k):
+        one = labeller(tmp_path, row, target=2.6)
+        together.wait()
+        return one.label(X, request_id=f"request {k}")
+
+    with ThreadPoolExecutor(4) as pool:
+        given = list(pool.map(ask, range(4)))
+    assert all((one.labels == given[0].labels).all() for one in given)
+    assert noise_files(tmp_path) == []
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify() == []
+        assert len(ledger.entries()) == 2
 
 
 # ---- the ledger
@@ -352,3 +391,30 @@ def test_ties_by_tickets_are_uniform():
     zeros = np.zeros((3, 3), dtype=np.int64)
     noise = KeptNoise([(1.0, zeros)], ties=[0, 1, 2], coin=0, secure=True)
     assert answer(GNMax(sigma=1.0), tied, rng=noise).labels.tolist() == [0, 1, 0]
+
+
+# ---- on a server, and on several machines
+
+
+def test_a_release_on_a_file_and_on_a_server(where, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    found = budget()
+    kept = KeptVotes(X, votes(STRONG))
+    if str(where).startswith("postgresql"):
+        with pytest.raises(InputError, match="secrets=FOLDER"):
+            Labeller(kept, CONFIDENT, Ledger(where, budget=found))
+    one = Labeller(kept, CONFIDENT, Ledger(where, budget=found, secrets=here))
+    name, secure = one._releasing._file.draw(SecureNoise())
+    one.ledger.tested.charge(one._request(Question(X, "a")).ask, noise=name, secure=secure)
+    other = Labeller(kept, CONFIDENT, Ledger(where, secrets=there))
+    with pytest.raises(TestFailedError, match="if another machine began it, finish it there"):
+        other.label(X, request_id="b")
+    assert one.ledger.summary().test == "open"  # nothing is written: the one draw can still be finished
+    given = one.label(X, request_id="a")
+    assert (other.label(X, request_id="b").labels == given.labels).all()
+    assert noise_files(here) == noise_files(there) == []
+    assert one.ledger.verify() == []
+    for ledger in (one.ledger, other.ledger):
+        ledger.close()

@@ -123,3 +123,21 @@ def test_requests_that_arrive_together_are_one_release(service):
     assert np.array_equal(given[0].labels, given[2].labels)
     assert np.array_equal(given[0].labels[:5], given[1].labels)
     assert isinstance(given[3], TestedRowsError)
+
+
+def test_a_run_by_url_asks_one_release(tmp_path, service, monkeypatch):
+    from terrine.runs.config import RemoteConfig
+    from terrine.runs.facts import write_run_report
+    from terrine.runs.remote import RemoteRun
+
+    np.save(tmp_path / "public.npy", rows_of(N))
+    monkeypatch.setenv("TERRINE_API_KEY", service.key)
+    with service.serving() as url:
+        labels = {"url": url, "queries": N, "batch": 5}
+        given = {"data": {"public": tmp_path / "public.npy"}, "labels": labels}
+        run = RemoteRun.create(RemoteConfig.model_validate(given), tmp_path / "run")
+        assert len(run.label()) == N
+    assert run.guarantee().epsilon == 4.0
+    page = write_run_report(run).read_text()
+    assert "A tested release" in page
+    assert "adds its own epsilon and delta" in page

@@ -275,7 +275,7 @@ def run_command(
             with progress_bar(name, quiet=as_json) as progress:
                 stage(progress=progress)
         except TestFailedError as error:
-            if not error.lost:  # the bit is public, and so is a report that says so
+            if isinstance(run, Run) and not error.lost:  # the bit is public, and so is a report that says so
                 write_run_report(run)
             raise
     path = write_run_report(run)

@@ -21,7 +21,7 @@ from terrine.mechanisms import Answers, Outcome
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
-from terrine.runs.tested import NO_SPENDING, nothing_released, tested_facts
+from terrine.runs.tested import NO_SPENDING, nothing_released, served_facts, tested_facts
 from terrine.sensitive import Sensitive
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
 def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
-    tested = tested_facts(run) if isinstance(run, Run) else None
+    tested = tested_facts(run) if isinstance(run, Run) else served_facts(run)
     rows, answers = nothing_released(run) if isinstance(run, Run) and tested and tested["failed"] else run.released()
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")

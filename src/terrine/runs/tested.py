@@ -23,6 +23,7 @@ from terrine.votes import Votes
 if TYPE_CHECKING:
     from terrine.ledger import Ledger
     from terrine.runs.local import Run
+    from terrine.runs.remote import RemoteRun
 
 
 def planned_privacy(proposal: Plan, privacy: PrivacyConfig, *, standin: Votes, max_queries: int) -> PrivacyConfig:
@@ -105,6 +106,13 @@ def tested_facts(run: Run) -> TestedFacts | None:
     found = run.summary()
     assert isinstance(found.budget, TestedBudget)
     return {"failed": found.test == "failed", "words": list(tested_words(found.budget, test=found.test))}
+
+
+def served_facts(run: RemoteRun) -> TestedFacts | None:
+    """Of a run whose service published one tested release; else None."""
+    if run.about.one_release is None:
+        return None
+    return {"failed": False, "words": list(run.guarantee().notes)}
 
 
 def publish_failure(run: Run, ledger: Ledger) -> None:

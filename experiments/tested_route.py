@@ -24,6 +24,7 @@ from provenance import record
 from terrine import ConfidentGNMax, Outcome, Plan, Votes, plan, synthetic_votes
 from terrine.accounting.curves import round_up
 from terrine.errors import InputError, PlanError
+from terrine.noise import SeededNoise
 from terrine.release.plan_tested import plan_tested
 from terrine.release.tested import tested_guarantee
 
@@ -119,10 +120,10 @@ def simulate(row: dict[str, Any]) -> dict[str, Any]:
         )
         hard = PANELS[row["panel"]][1]
         votes = imagined(row["teachers"], row["consensus"], hard, n_queries=fixed["queries"], seed=seed)
-        outcome = tested.release(votes, rng=np.random.default_rng(1_000 + seed))
-        if outcome.answers is not None:
-            let_out = outcome.answers.outcomes == Outcome.TEACHERS
-            right.append(int((outcome.answers.labels == votes.counts.argmax(axis=1))[let_out].sum()))
+        answers, passed = tested._draw(votes, SeededNoise(1_000 + seed)).reveal()  # imagined votes: nobody's
+        if passed:
+            let_out = answers.outcomes == Outcome.TEACHERS
+            right.append(int((answers.labels == votes.counts.argmax(axis=1))[let_out].sum()))
     return {
         "panel": row["panel"],
         "teachers": row["teachers"],

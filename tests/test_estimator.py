@@ -299,3 +299,71 @@ def test_scikit_learns_own_checks():
     failed = [f"{one['check_name']}: {one['exception']}" for one in results if one["status"] == "failed"]
     assert failed == []
     assert sum(one["status"] == "passed" for one in results) > 30
+
+
+def rows_apart():
+    """Two blobs far apart, or one: teachers that agree, and teachers that do not."""
+    rng = np.random.default_rng(0)
+    y = np.arange(4100) % 2
+    return rng.normal(size=(4100, 2)), y
+
+
+@pytest.mark.parametrize("ledger", [None, "ledger.sqlite"])
+def test_the_tested_route_publishes_all_or_nothing(tmp_path, monkeypatch, ledger):
+    """By the same path as a run: what fails raises, and leaves nothing that is secret."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+
+    from terrine.errors import TestFailedError
+    from terrine.labeller import noise_file
+    from terrine.noise import COIN, uniform
+
+    monkeypatch.setattr(noise_file, "uniform", lambda source, n: n // 2 if n == COIN else uniform(source, n))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    X, y = rows_apart()
+    apart = X + 4 * y[:, None]
+    for rows, passes in ((apart, True), (X, False)):
+        folder = tmp_path / str(passes)
+        folder.mkdir()
+        classifier = PATEClassifier(
+            LinearDiscriminantAnalysis(),
+            LogisticRegression(),
+            classes=[0, 1],
+            n_teachers=200,
+            delta=1e-5,
+            mechanism=ConfidentGNMax(threshold=60, sigma_check=40, sigma_vote=10),
+            n_queries=60,
+            route="tested",
+            target=2.2,
+            ledger=None if ledger is None else folder / ledger,
+        )
+        if passes:
+            classifier.fit(rows[:4000], y[:4000], X_public=rows[4000:])
+            assert classifier.guarantee_.epsilon == 2.2
+            assert "tested release" in classifier.guarantee_.basis
+            assert classifier.score(rows[4000:], y[4000:]) > 0.95
+            classifier.save(folder / "student")
+            assert "adds its own epsilon and delta" in (folder / "student" / "model_card.md").read_text()
+        else:
+            with pytest.raises(TestFailedError, match="The private test did not pass"):
+                classifier.fit(rows[:4000], y[:4000], X_public=rows[4000:])
+            assert not hasattr(classifier, "answers_")
+        left = {path.name for path in folder.iterdir()} - {"student"}
+        assert left == (set() if ledger is None else {"ledger.sqlite"})
+    assert {path.name for path in tmp_path.iterdir()} == {"True", "False"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"route": "best"}, 'route must be "tested" or None'),
+        ({"route": "tested", "mechanism": GNMax(sigma=5)}, "target is the epsilon of"),
+        ({"target": 1.0, "mechanism": GNMax(sigma=5)}, "target is the epsilon of"),
+        ({"route": "tested", "target": 1.0, "epsilon": 2.0}, "target is the epsilon of"),
+    ],
+)
+def test_a_route_needs_its_target(given, message):
+    X, y = rows_apart()
+    with pytest.raises(InputError, match=message):
+        PATEClassifier(classes=[0, 1], delta=1e-5, **given).fit(X[:100], y[:100], X_public=X[100:200])

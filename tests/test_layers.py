@@ -20,7 +20,8 @@ GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sen
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
-CHARGED = ANSWERS | TAUGHT | {"accounting", "release", "budgets", "ledger", "labeller"}
+BUDGETS = {"spending", "tested_budget", "budgets"}
+CHARGED = ANSWERS | TAUGHT | BUDGETS | {"accounting", "release", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "_validate": {"errors"},
@@ -42,15 +43,18 @@ ARROWS: dict[str, set[str]] = {
     "executors": GROUND,
     "features": GROUND | {"_models", "datasets"},
     "teachers": DATA | {"_models", "partitioning", "executors"},
-    "budgets": GROUND | {"mechanisms", "accounting", "release"},
-    "ledger": GROUND | {"mechanisms", "accounting", "budgets"},
-    "labeller": ANSWERS | {"accounting", "budgets", "ledger", "datasets"},
+    "spending": GROUND | {"mechanisms"},
+    "tested_budget": GROUND | {"mechanisms", "accounting", "release", "spending"},
+    "budgets": GROUND | {"mechanisms", "accounting", "release", "spending", "tested_budget"},
+    "ledger": GROUND | BUDGETS | {"mechanisms", "accounting"},
+    "labeller": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets"},
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets"},
-    "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
-    "estimator": CHARGED | {"students", "published"},
+    "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
+    "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
+    "estimator": CHARGED | {"students", "published", "tested_route"},
     "service": CHARGED,
-    "runs": CHARGED | {"students", "published", "report", "service"},
+    "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
     "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},

@@ -17,6 +17,7 @@ from terrine.errors import (
     PooledFitWarning,
     SpendingWarning,
     TerrineError,
+    TestFailedError,
 )
 from terrine.mechanisms import (
     ABSTAIN,
@@ -35,7 +36,7 @@ from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tally
 
 if TYPE_CHECKING:
-    from terrine.budgets import CountBudget, FilterBudget
+    from terrine.budgets import CountBudget, FilterBudget, TestedBudget
     from terrine.datasets.data import PrivateData, PublicData
     from terrine.estimator import PATEClassifier
     from terrine.labeller import Labeller
@@ -63,6 +64,7 @@ _LATER = {
     "SklearnTeacher": "teachers",
     "SupervisedStudent": "students",
     "TeacherEnsemble": "teachers",
+    "TestedBudget": "budgets",
     "draft": "schema",
     "fit_student": "students",
     "fit_teachers": "teachers",
@@ -108,6 +110,8 @@ __all__ = [
     "SupervisedStudent",
     "TeacherEnsemble",
     "TerrineError",
+    "TestFailedError",
+    "TestedBudget",
     "Votes",
     "answer",
     "cost",

@@ -36,12 +36,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
         sync_folder(path.parent)
 
 
-def write_once(path: Path, content: bytes) -> None:
+def write_once(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Put a whole file in place unless there is one: of several that try at once, the first wins."""
     spare = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with _blamed(path):
         try:
-            write_atomically(spare, lambda file: file.write(content))
+            write_atomically(spare, lambda file: file.write(content), mode=mode)
             with contextlib.suppress(FileExistsError):
                 os.link(spare, path)
         finally:

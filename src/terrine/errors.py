@@ -52,6 +52,42 @@ class QuotaError(BudgetError):
         return f"Not enough quota for this account. The request needs {self.requested}; left: {self.remaining}."
 
 
+class TestedRowsError(InputError):
+    """Rows that are not those of the one tested release that a ledger pays for; nothing was charged for them."""
+
+    __test__ = False  # not a test class, whatever its name
+
+
+class TestFailedError(TerrineError):
+    """A tested release did not pass: nothing was published, and never will be; exit code 4 of the command line.
+
+    Attributes:
+        epsilon, delta: what is spent all the same.
+        lost: the release was charged and cannot be finished, because the noise that was kept for it is gone.
+    """
+
+    __test__ = False  # not a test class, whatever its name
+
+    def __init__(self, epsilon: float, delta: float, *, lost: bool = False) -> None:
+        super().__init__(epsilon, delta)
+        self.epsilon = epsilon
+        self.delta = delta
+        self.lost = lost
+
+    def __str__(self) -> str:
+        why = (
+            "The tested release was charged, and the noise that was kept for it is not here any more, so that it "
+            "counts as failed (if another machine began it, finish it there)"
+            if self.lost
+            else "The private test did not pass"
+        )
+        return (
+            f"{why}. No answer was published and none ever will be from this ledger, and epsilon = {self.epsilon} at "
+            f"delta = {self.delta:g} is spent. Asking again changes nothing. A new run, with a larger target or by "
+            "worst case, adds its own epsilon and delta to these."
+        )
+
+
 class ServiceError(TerrineError):
     """A label service did not answer, or sent something that is not an answer."""
 

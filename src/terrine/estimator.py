@@ -20,7 +20,7 @@ from terrine import _validate
 from terrine.accounting.advice import Units, advise
 from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
-from terrine.budgets import CountBudget, has_check
+from terrine.budgets import has_check
 from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.encoding import encoded_new, encoded_private, encoder_for
 from terrine.datasets.labels import indices_of, named_classes
@@ -40,6 +40,7 @@ from terrine.schema import Schema, read_table
 from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
 from terrine.teachers import SklearnTeacher, poll_teachers
 from terrine.teachers.pooled import warn_of_pooled_fit
+from terrine.tested_route import STANDINS, Route, planned_route
 from terrine.votes import Votes
 
 # What scikit-learn says of rows without quoting them, in the first line
@@ -63,6 +64,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             share of teachers assumed to agree, ``consensus``.
         n_queries: how many public rows are asked about (default: all, or as many as the plan gives).
         n_answers: how many are answered at most (default: all that pass the check).
+        route: "tested" publishes all answers together if a private test says that they cost no more than ``target``,
+            and raises TestFailedError if it does not; epsilon and delta are spent either way. None: by worst case.
+        target: the tested route's epsilon, beside ``mechanism``; with ``epsilon`` it is planned, to give as many right
+            answers as the worst case would at that epsilon.
         method: "hashed" or "balanced" shares.
         min_units: fewer people than this in a share are refused.
         planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
@@ -106,6 +111,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         mechanism: Mechanism | None = None,
         n_queries: int | None = None,
         n_answers: int | None = None,
+        route: Literal["tested"] | None = None,
+        target: float | None = None,
         epsilon: float | None = None,
         consensus: float = 0.8,
         method: Literal["hashed", "balanced"] = "hashed",
@@ -125,6 +132,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.mechanism = mechanism
         self.n_queries = n_queries
         self.n_answers = n_answers
+        self.route = route
+        self.target = target
         self.epsilon = epsilon
         self.consensus = consensus
         self.method = method
@@ -185,22 +194,24 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.schema_ = None if self.encoder_ is None else self.encoder_.schema
         names, self.classes_ = self._classes()
         data, public = self._data(X, y, X_public, groups if unit is None else unit)
-        mechanism, n_queries, n_answers = self._planned(len(names), len(public))
-        self._advise(mechanism, n_queries, n_answers, data=data, n_classes=len(names), n_public=len(public))
+        route = self._planned(len(names), len(public))
+        mechanism, n_queries, n_answers = route.mechanism, route.n_queries, route.n_answers
+        self._advise(route, data=data, n_classes=len(names), n_public=len(public))
         everything = PublicData(public, nan_ok=True)
         try_student(self._student(), everything, classes=names, n_answers=n_answers or n_queries, keep=False)
         shares = partition(
             data, n_teachers=self.n_teachers, method=self.method, key=new_key(), min_units=self.min_units
         )
-        budget = CountBudget(
-            mechanism, n_queries=n_queries, n_answers=n_answers, delta=self.delta, relation=shares.relation
-        )
+        sizes = {"n_teachers": self.n_teachers, "n_classes": len(names)}
+        assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
+        budget = route.budget(delta=self.delta, **sizes, relation=shares.relation, consensus=assumed)
         asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
         questions = PublicData(public[asked], nan_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
             Ledger(place := ledger_place(self.ledger, folder), budget=budget) as ledger,
         ):
+            ledger.secrets = ledger.secrets or Path(folder)
             votes = poll_teachers(
                 data, shares, self._teacher(), questions, classes=names, seed=seed, executor=self.executor
             )
@@ -223,6 +234,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             queries_at_most=n_queries,
             answers_at_most=budget.n_answers,
             ledger=LedgerHead(id=paid.ledger_id, head=paid.head) if Path(folder) not in Path(place).parents else None,
+            test=paid.test,
         )
         return self
 
@@ -338,8 +350,12 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 return numbers(rows, who=""), numbers(public, who="")
         return rows, public
 
-    def _planned(self, n_classes: int, n_public: int) -> tuple[Mechanism, int, int | None]:
-        """What answers, how often it is asked and may answer: from public inputs only."""
+    def _planned(self, n_classes: int, n_public: int) -> Route:
+        """What answers, how often it is asked and may answer, and the test if one decides: from public inputs only."""
+        if self.route not in (None, "tested"):
+            raise InputError(f'route must be "tested" or None, got {self.route!r}.')
+        if (self.target is None) == (self.route == "tested" and self.mechanism is not None):
+            raise InputError('target is the epsilon of route="tested" with a mechanism: give both, or neither.')
         if (self.mechanism is None) == (self.epsilon is None):
             given = "neither was" if self.mechanism is None else "both were"
             raise InputError(f"Give mechanism, or epsilon for a plan, and not both; {given} given.")
@@ -347,36 +363,30 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if most > n_public:
             raise InputError(f"n_queries must be at most {n_public}, the rows of X_public, got {most}.")
         if self.mechanism is not None:
-            return self.mechanism, most, self.n_answers if has_check(self.mechanism) else None
+            answers = self.n_answers if has_check(self.mechanism) else None
+            return Route(mechanism=self.mechanism, n_queries=most, n_answers=answers, target=self.target)
         if self.n_answers is not None:
             raise InputError("n_answers needs mechanism: with epsilon a plan chooses it. Leave it out.")
-        found = plan(
-            standin=self._standin(n_classes), epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most
-        )
-        return found.mechanism, found.n_queries, found.n_answers
+        standin = self._standin(n_classes, n_queries=400 if self.route is None else STANDINS)
+        found = plan(standin=standin, epsilon=self.epsilon or 0.0, delta=self.delta or 0.0, max_queries=most)
+        if self.route is not None:
+            return planned_route(found, standin=standin, max_queries=most)
+        return Route(mechanism=found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers)
 
-    def _standin(self, n_classes: int) -> Votes:
+    def _standin(self, n_classes: int, *, n_queries: int = 400) -> Votes:
         """Public votes of the consensus that is assumed."""
-        return synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=self.n_teachers, consensus=self.consensus)
+        sizes = {"n_queries": n_queries, "n_classes": n_classes, "n_teachers": self.n_teachers}
+        return synthetic_votes(**sizes, consensus=self.consensus)
 
-    def _advise(
-        self,
-        mechanism: Mechanism,
-        n_queries: int,
-        n_answers: int | None,
-        *,
-        data: PrivateData,
-        n_classes: int,
-        n_public: int,
-    ) -> None:
+    def _advise(self, route: Route, *, data: PrivateData, n_classes: int, n_public: int) -> None:
         """Refuse what cannot work and warn of what hardly will, from public numbers only."""
         known = public_units(data, method=self.method)
         number = known if known is not None else self.planned_units
         assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
         found = advise(
-            mechanism=mechanism,
-            n_queries=n_queries,
-            n_answers=n_answers or n_queries,
+            mechanism=route.mechanism,
+            n_queries=route.n_queries,
+            n_answers=route.n_answers or route.n_queries,
             delta=_validate.between("delta", self.delta, 0.0, 1.0),
             n_teachers=self.n_teachers,
             n_classes=n_classes,
@@ -385,6 +395,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             standin=None if assumed is None else self._standin(n_classes),
             consensus=assumed,
             accept_large_delta=self.accept_large_delta,
+            target=route.target,
         )
         found.check()
         for one in found.warnings:

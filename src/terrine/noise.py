@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,7 @@ LATTICE_BITS = 40
 UNIT = 2**LATTICE_BITS  # lattice steps in one vote
 SMALLEST = 1e-6  # votes
 LARGEST = 2.0**22  # votes: UNIT * LARGEST = 2^62 leaves int64 room for a sum of two
+COIN = 2**60  # a test's chances are whole multiples of 1/COIN
 
 
 def to_lattice(votes: NDArray[Any] | float) -> NDArray[np.int64]:
@@ -96,7 +98,59 @@ class SeededNoise:
         return "SeededNoise(insecure)"
 
 
-Noise = SecureNoise | SeededNoise
+class KeptNoise:
+    """Noise that was drawn before, for a release that a crash may break off: drawn once, and used as often as needed.
+
+    How much there is depends on public numbers only. A tie takes the next of as many tickets as there are rows, each
+    uniform below a multiple of every number of classes that can be tied.
+
+    Args:
+        gaussians: (sigma, steps) in the order in which they are asked for; the first rows serve fewer rows.
+        ties: tickets, below ``tie_range(n_classes)``.
+        coin: below COIN, for the one test of the release.
+        secure: of the sampler that drew them.
+    """
+
+    def __init__(
+        self, gaussians: Sequence[tuple[float, NDArray[np.int64]]], *, ties: Sequence[int], coin: int, secure: bool
+    ) -> None:
+        self.secure = secure
+        self._gaussians, self._ties, self._coin = iter(gaussians), iter(ties), iter([coin])
+
+    def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
+        """The next, for as many rows or fewer."""
+        kept, steps = next(self._gaussians, (0.0, np.zeros(0, dtype=np.int64)))
+        if kept != sigma or steps.shape[1:] != shape[1:] or len(steps) < shape[0]:
+            raise InputError("This noise was not drawn for this release.")
+        return steps[: shape[0]]
+
+    def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
+        raise InputError("No Laplace noise is kept: a tested release takes GNMax or ConfidentGNMax.")
+
+    def below(self, n: int) -> int:
+        """Uniform in 0..n-1: the coin for COIN, a ticket for a tie."""
+        return next(self._coin) if n == COIN else next(self._ties) % n
+
+    def __repr__(self) -> str:
+        return "KeptNoise(secret)"
+
+
+def tie_range(n_classes: int) -> int:
+    """The least number that every number of tied classes divides."""
+    return math.lcm(*range(1, n_classes + 1))
+
+
+def uniform(noise: SecureNoise | SeededNoise, n: int) -> int:
+    """Uniform in 0..n-1, for an n of any size: 32 bits at a time, drawn again where they do not divide evenly."""
+    words = -(-n.bit_length() // 32) + 1
+    whole = 1 << (32 * words)
+    while True:
+        found = sum(noise.below(1 << 32) << (32 * k) for k in range(words))
+        if found < whole - whole % n:
+            return found % n
+
+
+Noise = SecureNoise | SeededNoise | KeptNoise
 
 
 def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
@@ -104,7 +158,7 @@ def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
     match rng:
         case None:
             return SecureNoise()
-        case SecureNoise() | SeededNoise():
+        case SecureNoise() | SeededNoise() | KeptNoise():
             return rng
         case np.random.Generator():
             return SeededNoise(rng)

@@ -39,6 +39,7 @@ class PublishedGuarantee(Guarantee):
         secure_noise: whether all noise that the ledger paid for was drawn by the secure sampler; else nothing holds.
         why_unasked: "budget_exhausted" or "quota_exhausted", where a label service said so.
         service: the label service that answered, if one did.
+        test: of a tested release, "passed" or "failed"; None by worst case.
     """
 
     mechanism: Annotated[Mechanism, PlainValidator(mechanism_from_json)]
@@ -55,6 +56,7 @@ class PublishedGuarantee(Guarantee):
     why_unasked: str | None = None
     service: str | None = None
     ledger: LedgerHead | None = None
+    test: str | None = None
 
     @classmethod
     def of(cls, guarantee: Guarantee, answers: Answers, *, fresh: NDArray[np.bool_], **facts: Any) -> Self:

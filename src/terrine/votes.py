@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -19,12 +18,6 @@ from terrine.relations import Relation
 
 SCHEMA = "terrine.votes/1"
 BALLOTS_SCHEMA = "terrine.ballots/2"
-_CLOCK = count()
-
-
-def tick() -> int:
-    """A number larger than every earlier one: it shows what was fixed before votes were read."""
-    return next(_CLOCK)
 
 
 class Votes:
@@ -39,7 +32,7 @@ class Votes:
         <Votes: 2 queries x 2 classes, 4 teachers; counts are secret>
     """
 
-    __slots__ = ("_counts", "_n_teachers", "_read_at", "queries", "relation", "voters")
+    __slots__ = ("_counts", "_n_teachers", "queries", "relation", "voters")
 
     def __init__(self, counts: ArrayLike, *, n_teachers: int) -> None:
         whole = _whole_numbers(counts, what="counts")
@@ -53,7 +46,6 @@ class Votes:
             raise VotesError(f"Every row of counts must sum to {self.n_teachers} votes; row {row} sums to {sums[row]}.")
         whole.setflags(write=False)
         self._counts = whole
-        self._read_at = tick()
         self.queries: str | None = None  # of the ballots that they were tallied from, and so the next
         self.relation: Relation | None = None
         self.voters = ""  # whose votes, as `TeacherEnsemble.identity` says it: public
@@ -67,11 +59,6 @@ class Votes:
         return self._n_teachers
 
     @property
-    def read_at(self) -> int:
-        """When these votes were read, as a `tick`."""
-        return self._read_at
-
-    @property
     def n_classes(self) -> int:
         return int(self._counts.shape[1])
 
@@ -83,7 +70,7 @@ class Votes:
         if not isinstance(rows, slice):
             raise InputError(f"Votes take a slice of queries, as in votes[:100], got {type(rows).__name__}.")
         some = Votes(self._counts[rows], n_teachers=self.n_teachers)
-        some._read_at, some.voters = self._read_at, self.voters
+        some.voters = self.voters
         return some
 
     def __repr__(self) -> str:

@@ -385,7 +385,7 @@ def test_health_readiness_metrics_and_headers(service, http):
 def test_openapi_names_every_status_and_gives_examples(http):
     found = http.get("/openapi.json").json()
     labels = found["paths"]["/v1/labels"]["post"]
-    assert set(labels["responses"]) == {"200", "400", "401", "402", "409", "413", "415", "422", "429", "503"}
+    assert set(labels["responses"]) == {"200", "400", "401", "402", "409", "410", "413", "415", "422", "429", "503"}
     assert labels["requestBody"]["content"]["application/json"]["example"]["rows"]
     assert "application/x-npy" in labels["requestBody"]["content"]
 

@@ -113,6 +113,7 @@ def advise(
     standin: Votes | None = None,
     consensus: float | None = None,
     accept_large_delta: bool = False,
+    target: float | None = None,
 ) -> Advice:
     """Look at a plan from all sides that public numbers show.
 
@@ -124,6 +125,7 @@ def advise(
         standin: PUBLIC votes that stand in for the teachers'; None: nothing is assumed about votes.
         consensus: the assumption that ``standin`` was made from, to name it.
         accept_large_delta: a delta that is too large is then a warning.
+        target: epsilon of a tested release, which claims that in place of the worst case.
     """
     share = None if units is None or n_teachers is None else units.number / n_teachers
     expected = accuracy = None
@@ -137,7 +139,7 @@ def advise(
     found = [
         *_about_units(units, share, n_teachers, n_classes),
         *_about_delta(delta, units, accept=accept_large_delta),
-        *_about_epsilon(epsilon),
+        *_about_epsilon(epsilon if target is None else target),
         *_about_public_rows(n_queries, n_public),
         *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
     ]

@@ -1,6 +1,6 @@
 """The command line: library verbs, no logic of its own.
 
-Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted.
+Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted, 4 a tested release did not pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from terrine.cli import (  # noqa: F401  # their commands register themselves
     students,
 )
 from terrine.cli.common import app
-from terrine.errors import BudgetError, TerrineError, TerrineWarning
+from terrine.errors import BudgetError, TerrineError, TerrineWarning, TestFailedError
 
 __all__ = ["app", "main"]
 
@@ -48,6 +48,8 @@ def main() -> None:
             code = app(prog_name="terrine", standalone_mode=False)
         except BudgetError as error:
             code = _complain(str(error), 3)
+        except TestFailedError as error:
+            code = _complain(str(error), 4)
         except TerrineError as error:
             code = _complain(str(error))
         except typer.TyperException as error:

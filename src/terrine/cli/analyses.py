@@ -26,7 +26,15 @@ from terrine.release.analysis import AnalysisSettings, analyze_votes
 from terrine.release.plan_tested import plan_tested
 from terrine.release.tested import publishable_guarantee, tested_guarantee
 from terrine.report.plots import plot_analysis
-from terrine.report.tables import plan_row, print_advice, print_analysis, print_plan, print_route, route_row
+from terrine.report.tables import (
+    plan_row,
+    print_advice,
+    print_analysis,
+    print_plan,
+    print_route,
+    route_row,
+    route_settings,
+)
 from terrine.votes import Votes
 
 _ORDERS = 10_000  # at most, in a span
@@ -269,6 +277,8 @@ def plan_command(
     if as_json:
         result = {**plan_row(proposal), "rule_of_thumb": plan_row(start), "analyze": command}
         result |= {"advice": advice.to_json()}
+        if tested is not None and tested.pays:
+            result |= {"settings": route_settings(tested, delta=delta, consensus=consensus)}
         print_json(result | ({"tested": None if tested is None else route_row(tested)} if route else {}))
         advice.check()
         return
@@ -283,6 +293,8 @@ def plan_command(
     if route:
         print_route(tested, proposal)
         if tested is not None and tested.pays:
+            print("In a run's settings, with this number of teachers, before anyone votes:")
+            print(route_settings(tested, delta=delta, consensus=consensus))
             mechanism = tested.mechanism
             print(
                 f"  terrine analyze VOTES --mechanism confident --threshold {mechanism.threshold:g} "

@@ -34,7 +34,7 @@ def _open(given: str) -> Ledger:
     folder = Path(given)
     if not folder.is_dir():
         return Ledger(given)
-    from terrine.runs.local import bound_ledger
+    from terrine.runs.bound import bound_ledger
 
     return bound_ledger(folder) or Ledger(ledger_place(None, folder))
 

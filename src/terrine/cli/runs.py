@@ -11,7 +11,7 @@ import typer
 
 from terrine.budgets import mechanism_to_json
 from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
-from terrine.errors import InputError
+from terrine.errors import InputError, TestFailedError
 
 if TYPE_CHECKING:
     from terrine.runs.dry_run import DryRun
@@ -271,8 +271,13 @@ def run_command(
     if isinstance(run, Run):
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
     for name, stage in stages:
-        with progress_bar(name, quiet=as_json) as progress:
-            stage(progress=progress)
+        try:
+            with progress_bar(name, quiet=as_json) as progress:
+                stage(progress=progress)
+        except TestFailedError as error:
+            if isinstance(run, Run) and not error.lost:  # the bit is public, and so is a report that says so
+                write_run_report(run)
+            raise
     path = write_run_report(run)
     shown, result = run.guarantee(), run.student_result()
     secret = secret_of(run) if reveal and isinstance(run, Run) else {}
@@ -388,8 +393,11 @@ def print_dry_run(found: DryRun) -> None:
     table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
     table.add_row("student", found.student, "")
     epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
-    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, worst case: whatever the votes are")
+    why = "of a tested release, whether it passes or not" if found.tested else "worst case: whatever the votes are"
+    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, {why}")
     Console().print(table)
+    for words in found.tested:
+        print(f"- {words}")
 
 
 def warn_first(run: Run | RemoteRun) -> None:
@@ -405,6 +413,8 @@ def print_label(run: Run | RemoteRun) -> None:
     from terrine.accounting.curves import round_up
 
     shown = run.guarantee()
+    if shown.test == "passed":
+        print("The private test passed: all answers of the tested release are published.")
     print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
     if shown.repeated:
         print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
-from terrine.budgets import canonical, mechanism_to_json
+from terrine.budgets import TestedBudget, canonical, mechanism_to_json
 from terrine.datasets.data import PublicData
 from terrine.datasets.rows import Rows, concatenated, row_digests, row_type
 from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, TeachersError, TerrineError
+from terrine.labeller.tested import Asked, Releasing
 from terrine.labeller.voters import KeptVotes, Voters, rows_for
 from terrine.ledger import Ask, Kept, Ledger, Reservation
 from terrine.ledger.chain import other_rows
@@ -49,7 +50,8 @@ class Labeller:
         ledger: what pays.
         rng: None or SecureNoise() for secure noise; SeededNoise(seed) or a numpy Generator for experiments, which the
             ledger records.
-        at_once: the most queries that `label` reserves at a time, so that a crash wastes few of them.
+        at_once: the most queries that `label` reserves at a time, so that a crash wastes few of them. A ledger with a
+            TestedBudget is asked about all rows of its one release at once, whatever this says.
 
     Formal guarantees:
         `ledger.budget.guarantee()` holds for all answers of all labellers on the ledger, whatever they are asked.
@@ -92,6 +94,10 @@ class Labeller:
         proba = np.full((1, len(ensemble.classes)), 1 / len(ensemble.classes)) if self._interactive else None
         rehearsal = self._noise if self._noise.secure else SeededNoise(0)
         answer(mechanism, self._unanimous(1), rng=rehearsal, student_proba=proba)
+        self._releasing: Releasing | None = None
+        if isinstance(ledger.budget, TestedBudget):
+            sizes = {"n_teachers": ensemble.n_teachers, "n_classes": len(ensemble.classes)}
+            self._releasing = Releasing(ledger, self._noise, **sizes)
 
     @property
     def _interactive(self) -> bool:
@@ -122,9 +128,12 @@ class Labeller:
 
         Returns:
             Answers, one per row. Rows that the budget has no room for are `Outcome.UNASKED`; if that is all of them,
-            BudgetError is raised.
+            BudgetError is raised. Under a TestedBudget all rows are one release: TestFailedError where its test did
+            not pass, TestedRowsError for any other rows.
         """
         request = self._request(Question(X, request_id, student_proba, account, quota))
+        if self._releasing is not None:
+            return self._released(request, self._releasing)
         known: dict[str, Kept] = {}
         n = len(request.first)
         for start in range(0, n, self._at_once):
@@ -152,6 +161,8 @@ class Labeller:
             except TerrineError as error:
                 prepared.append(error)
         group = [request for request in prepared if isinstance(request, _Request)]
+        if self._releasing is not None:
+            return [self._release_or_error(one) if isinstance(one, _Request) else one for one in prepared]
         known: dict[str, Kept] = {}
         try:
             self._answer(group, known)
@@ -159,6 +170,20 @@ class Labeller:
         except LedgerError as error:
             given = iter([request.stopped or error for request in group])
         return [next(given) if isinstance(request, _Request) else request for request in prepared]
+
+    def _released(self, request: _Request, releasing: Releasing) -> Answers:
+        """All rows as the ledger's one release, or as they were released before."""
+        rows = request.rows[np.array(list(request.first.values()))]
+        queries = list(request.first)
+        asked = Asked(ask=request.ask, n_rows=len(request.queries), queries=queries, vote=lambda: self._vote(rows))
+        return self._answers(request, dict(releasing.answers(asked)))
+
+    def _release_or_error(self, request: _Request) -> Answers | TerrineError:
+        assert self._releasing is not None
+        try:
+            return self._released(request, self._releasing)
+        except TerrineError as error:
+            return error
 
     def _request(self, question: Question) -> _Request:
         """Everything that can be refused is refused here: nothing is charged yet."""

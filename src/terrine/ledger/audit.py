@@ -9,9 +9,17 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from terrine.budgets import Budget, Spending, canonical, has_check, mechanism_from_json, mechanism_to_json
+from terrine.budgets import (
+    Budget,
+    Spending,
+    TestedBudget,
+    canonical,
+    has_check,
+    mechanism_from_json,
+    mechanism_to_json,
+)
 from terrine.errors import InputError, LedgerError
-from terrine.ledger import merkle
+from terrine.ledger import merkle, tested
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
     ENTRY_SCHEMA,
@@ -158,9 +166,11 @@ class _Audit:
         if entry.schema != ENTRY_SCHEMA:
             yield f"is not of schema {ENTRY_SCHEMA}"
         change = entry.spending
+        if entry.kind in (RESERVE, SETTLE) and isinstance(self.budget, TestedBudget):
+            yield from tested.problems(entry, row, self.budget)
         if entry.kind == RESERVE:
             yield from self._charged(entry)
-            if entry.n_answers != entry.n_queries:
+            if entry.n_answers != entry.n_queries and not isinstance(self.budget, TestedBudget):
                 yield "does not reserve an answer for every query"
             if entry.part != 1 and (row.before_seq is None or row.before_seq > entry.seq):
                 yield "is a later part of a request, and the part before it is missing"

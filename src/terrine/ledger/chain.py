@@ -40,15 +40,18 @@ class Page:
     def spent_by(self, account: str) -> Spending:
         return self._accounts.get(account, Spending())
 
-    def add(self, part: Part, *, change: Spending, kept: Mapping[str, Kept] | None = None) -> None:
-        """An entry on a part, with what it costs from here on; the totals move by ``change``; it settles ``kept``."""
+    def add(self, part: Part, *, change: Spending, kept: Mapping[str, Kept] | None = None, noise: str = "") -> None:
+        """An entry on a part, with what it costs from here on; the totals move by ``change``; it settles ``kept``.
+
+        ``noise`` is what the charge of a tested release pays for.
+        """
         self._seq += 1
         self.total = self.total + change
         self._accounts[part.account] = self.spent_by(part.account) + change
         entry = Entry(
             **part._replace(time=self._time)._asdict(),
             seq=self._seq,
-            answers_digest="" if kept is None else answers_digest(kept.items()),
+            answers_digest=noise if kept is None else answers_digest(kept.items()),
             total=self.total,
             account_total=self._accounts[part.account],
         )

@@ -59,6 +59,8 @@ class Counts:
             if entry.kind == RESERVE:
                 opened += entry.n_queries
                 sums[entry.mechanism] = (queries + entry.n_queries, answers + entry.n_answers)
+            elif entry.kind == SETTLE and entry.asked:  # a test's bit gives nothing back
+                opened -= entry.n_queries
             elif entry.kind == SETTLE:
                 opened -= entry.n_queries
                 sums[entry.mechanism] = (queries, answers + entry.n_answers - entry.n_queries)

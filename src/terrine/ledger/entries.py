@@ -35,8 +35,9 @@ class Entry:
         n_queries, n_answers: charged for this part from here on; so is ``charge``, at a filter's order in 2^-50 nats.
         secure: False where seeded noise was used.
         asked: of a reservation, the digest of what its request asks; "" where it came without one. Of a key or a
-            revocation, the digest of its row.
-        answers_digest: of a settlement, over the answers it kept.
+            revocation, the digest of its row. Of a tested release's settlement, its bit: "passed" or "failed".
+        answers_digest: of a settlement, over the answers it kept. Of a tested release's reservation, the name of the
+            noise that it pays for.
         total: charged for the whole ledger from here on; ``account_total``: for the account.
         digest: sha256 over the digest before and all other fields.
     """

@@ -7,19 +7,19 @@ that processes together cannot spend more than there is.
 from __future__ import annotations
 
 import json
-import secrets
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
 
 from terrine import _validate
-from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import RdpCurve
 from terrine.budgets import (
     Budget,
     Spending,
+    TestedBudget,
     budget_from_json,
     canonical,
     difference,
@@ -55,6 +55,7 @@ from terrine.ledger.entries import (
     checked_request_id,
     header_digest,
 )
+from terrine.ledger.tested import TestedRelease
 from terrine.ledger.views import Point, RequestState, Summary
 from terrine.mechanisms import Mechanism, Outcome
 
@@ -68,6 +69,7 @@ class Ledger:
     Args:
         where: a file, sqlite:///file or postgresql://user:password@host:port/database.
         budget: makes the ledger if there is none; must be the budget of one that exists. None opens what is there.
+        secrets: a folder for the noise of a tested release, while it lasts (default: that of an SQLite file).
 
     Formal guarantees:
         Every answer given was charged at its worst case, on disk, before its noise was drawn. What is charged
@@ -75,18 +77,21 @@ class Ledger:
         crash left behind stays charged. So `budget.guarantee()` holds for everything ever answered.
     """
 
-    def __init__(self, where: str | Path, *, budget: Budget | None = None) -> None:
+    def __init__(self, where: str | Path, *, budget: Budget | None = None, secrets: str | Path | None = None) -> None:
         from terrine.ledger.store import Store
 
         self._store = Store(where)
         self._name = self._store.name
+        self.secrets = self._store.folder if secrets is None else Path(secrets)
         header = self._store.header()
         if header is None:
             if budget is None:
                 raise LedgerError(f"There is no ledger at {self._name}. Give a ledger's file or URL.")
+            if isinstance(budget, TestedBudget):
+                budget.check()
             made = {
                 "schema": LEDGER_SCHEMA,
-                "ledger_id": secrets.token_hex(16),
+                "ledger_id": token_hex(16),
                 "budget": canonical(budget.to_json()),
             }
             self._store.create({**made, "digest": header_digest(made)})
@@ -105,6 +110,13 @@ class Ledger:
     def id(self) -> str:
         """32 hex digits, drawn when the ledger was made."""
         return self._id
+
+    @property
+    def tested(self) -> TestedRelease:
+        """The verbs of a ledger that pays for one tested release, and for nothing else."""
+        if not isinstance(self._budget, TestedBudget):
+            raise LedgerError(f"The ledger {self._name} has no budget for a tested release.")
+        return TestedRelease(self._store, self._start, self._budget)
 
     def reserve(
         self,
@@ -153,6 +165,7 @@ class Ledger:
         self, mechanism: Mechanism, asks: Sequence[Ask], *, secure: bool = True
     ) -> list[Reservation | TerrineError]:
         """Grant each in order, in one transaction. A refused one writes nothing, and its error stands in its place."""
+        self._refuse_tested()
         text = canonical(mechanism_to_json(mechanism))
         self._budget.price(mechanism, n_queries=1, n_answers=1)  # its bounds may take a second: not under the lock
         checked = [_checked(ask) for ask in asks]
@@ -211,7 +224,15 @@ class Ledger:
                     f"{request_id!r}, part {part}, was settled with n_answered={settled.n_answers}, not {n_answered}."
                 )
 
+    def _refuse_tested(self) -> None:
+        if isinstance(self._budget, TestedBudget):
+            raise LedgerError(
+                f"The ledger {self._name} pays for one tested release, all of it at once, and for nothing else. Ask a "
+                "Labeller on it; for anything else begin a new ledger, whose epsilon and delta add to this one's."
+            )
+
     def _settle(self, page: Page, reserved: Part, n_answered: int, kept: Mapping[str, Kept]) -> None:
+        self._refuse_tested()
         mechanism = mechanism_from_text(reserved.mechanism)
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(
@@ -303,15 +324,8 @@ class Ledger:
         How much was spent depends on what was answered, so that no guarantee follows from it: `budget.guarantee()`
         is the guarantee, from the first answer to the last.
         """
-        orders = self._budget.orders
-        curve = RdpCurve(orders, 0 * orders, "charged so far: progress, not a guarantee")
         with self._store.transaction(write=False) as now:
-            sums = Derived.newest(now, now.last()).counts.sums
-        for text, (queries, answers) in sorted(sums.items()):
-            mechanism = mechanism_from_text(text)
-            cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
-            curve = curve + cost.renamed(curve.basis)
-        return curve
+            return reading.spent(now, self._budget)
 
     def remaining(self) -> dict[str, float]:
         """What is left: queries and answers, or Rényi cost (rdp) at the filter's order. Reservations count as spent."""
@@ -414,7 +428,7 @@ class Ledger:
         """Public numbers to show: the budget, its guarantee, what is spent, reserved and left."""
         with self._store.transaction(write=False) as now:
             last = now.last()
-            derived = Derived.newest(now, last)
+            derived, test = Derived.newest(now, last), reading.test_of(now, self._budget)
         spent = last.total if last else Spending()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OrderGridWarning)  # it is among the notes
@@ -433,6 +447,7 @@ class Ledger:
             unsettled=derived.counts.open,
             **derived.counts.outcomes(),
             remaining=self._budget.remaining(spent),
+            test=test,
         )
 
     def close(self) -> None:

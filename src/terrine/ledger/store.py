@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from terrine.errors import LedgerError
-from terrine.ledger.backends import backend
+from terrine.ledger.backends import Sqlite, backend
 from terrine.ledger.entries import LEDGER_SCHEMA, Head
 from terrine.ledger.files import Replaced
 from terrine.ledger.tables import LEDGER, METADATA, TREE
@@ -45,6 +45,11 @@ class Store:
         self._engine = self._backend.engine()
         self._process = os.getpid()
         weakref.finalize(self, self._engine.dispose)
+
+    @property
+    def folder(self) -> Path | None:
+        """Of a file; None on a server."""
+        return self._backend.path.parent if isinstance(self._backend, Sqlite) else None
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Transaction]:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from terrine import _validate
 from terrine._validate import JsonObject
-from terrine.accounting.curves import Guarantee
-from terrine.budgets import Budget, Spending, canonical
+from terrine.accounting.costs import worst_case_cost
+from terrine.accounting.curves import Guarantee, RdpCurve
+from terrine.budgets import Budget, Spending, TestedBudget, canonical, mechanism_from_text
 from terrine.errors import InputError
 from terrine.ledger import merkle
+from terrine.ledger.derived import Derived
 from terrine.ledger.entries import LEDGER_SCHEMA, RESERVE, SETTLE, Head, Proof
+from terrine.ledger.tested import RELEASE, state_of
 
 if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
+
+
+TestState = Literal["unasked", "open", "passed", "failed"]  # before the charge, before the bit, and the bit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +44,12 @@ class Summary:
     withheld: int
     reinforced: int
     remaining: dict[str, float]
+    test: TestState | None = None  # of a tested release
 
     def to_json(self) -> JsonObject:
         found = {"budget": self.budget.to_json(), "guarantee": self.guarantee.to_json()}
-        return {"schema": LEDGER_SCHEMA, **vars(self), **found}
+        told = {name: value for name, value in vars(self).items() if name != "test" or value is not None}
+        return {"schema": LEDGER_SCHEMA, **told, **found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +95,36 @@ def proof(now: Transaction, first: int, second: int) -> Proof | None:
     return Proof(first=first, second=second, root=root, **found)
 
 
+def test_of(now: Transaction, budget: Budget) -> TestState | None:
+    """What is known of a tested release's bit; None under other budgets."""
+    if not isinstance(budget, TestedBudget):
+        return None
+    found = state_of(now)
+    return "unasked" if found is None else found.outcome
+
+
+def spent(now: Transaction, budget: Budget) -> RdpCurve:
+    orders = budget.orders
+    basis = "charged so far: progress, not a guarantee"
+    curve = RdpCurve(orders, 0 * orders, basis)
+    sums = Derived.newest(now, now.last()).counts.sums
+    if isinstance(budget, TestedBudget):
+        return RdpCurve(orders, np.array([budget.rdp]), basis) if sums else curve
+    for text, (queries, answers) in sorted(sums.items()):
+        mechanism = mechanism_from_text(text)
+        cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
+        curve = curve + cost.renamed(basis)
+    return curve
+
+
 def request(now: Transaction, request_id: str) -> RequestState | None:
     entries = [entry for entry in now.of_request(request_id) if entry.kind in (RESERVE, SETTLE)]
-    if not entries and not now.digests([request_id]):
-        return None
+    if not entries:
+        known = now.digests([request_id, RELEASE])
+        if request_id not in known:
+            return None
+        if known[request_id] == known.get(RELEASE):  # the release that it asked for
+            entries = now.of_request(RELEASE)
     reserved = {entry.part: entry for entry in entries if entry.kind == RESERVE}
     settled = {entry.part: entry for entry in entries if entry.kind == SETTLE}
     charged = [settled.get(part, entry).spending for part, entry in reserved.items()]

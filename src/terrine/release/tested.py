@@ -1,14 +1,15 @@
 """What you may claim about a run, and show.
 
 `publishable_guarantee` is what a budget promises: the worst case, or the tested route if it was chosen beforehand.
-`tested_guarantee` fixes that route; its `release` publishes labels only if the test passes. `sanitize` draws a number
-for these votes beside labels that leave anyway. Proofs are in `docs/math.md`, "Publishing the cost".
+`tested_guarantee` says what that route would claim; a ledger with a `TestedBudget` fixes it, and a Labeller releases
+under it. `sanitize` draws a number for these votes beside labels that leave anyway. Proofs are in `docs/math.md`,
+"Publishing the cost".
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from terrine.release.sanitize import Chosen, Method, Sanitizer, delta_shares, ru
 from terrine.release.smooth import Array
 from terrine.release.tested_chances import MOST, ONE, chances, distance, whole_costs
 from terrine.sensitive import Sensitive
-from terrine.votes import Votes, tick
+from terrine.votes import Votes
 
 INSECURE = "INSECURE: seeded noise, not private"
 
@@ -111,23 +112,15 @@ def sanitize(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseOutcome:
-    """What a tested release published: the answers, or nothing. Either way the whole guarantee is spent."""
-
-    passed: bool
-    answers: Answers | None
-    guarantee: ConditionalGuarantee
-
-
-@dataclass(frozen=True, kw_only=True)
 class ConditionalGuarantee(Guarantee):
-    """The tested route, fixed: (epsilon, delta) holds for whatever `release` publishes.
+    """What a tested release claims: (epsilon, delta) for one draw, of answers if it passes, of nothing if it does not.
+
+    It is no release: that takes a ledger with a `TestedBudget`, which is charged first and pays for one draw.
 
     Attributes:
         budget: Rényi cost at ``order`` of test and answers together, in nats.
         cap: what the answers may cost on the votes at hand; within ``budget``, and secretly tested.
         delta_release: chance that answers are published although they cost more; part of ``delta``.
-        fixed_at: when it was fixed; votes must have been read later.
     """
 
     mechanism: GNMax | ConfidentGNMax
@@ -138,21 +131,17 @@ class ConditionalGuarantee(Guarantee):
     budget: float
     cap: float
     delta_release: float
-    fixed_at: int
 
-    def release(self, votes: Votes, *, rng: Noise | np.random.Generator | None = None) -> ReleaseOutcome:
-        """Answer, test, and publish the answers only if the test passes. Every call spends the whole guarantee.
+    def _draw(self, votes: Votes, noise: Noise) -> Sensitive[tuple[Answers, bool]]:
+        """Answers, and whether they may be published: secret until a ledger that was charged keeps the bit.
 
         The test is one draw: the chance to pass is read off a public table at the number of teachers who would have to
-        change their votes before the answers could cost more than the cap.
+        change their votes before the answers could cost more than the cap. Each call would spend the whole guarantee.
 
         [TERRINE, Thm. 13]
         """
-        noise = as_noise(rng)
         answers = self._answers(votes, noise)
-        passed = noise.below(ONE) < self._chance(votes, answers)
-        spent = self if noise.secure else replace(self, notes=(*self.notes, INSECURE))
-        return ReleaseOutcome(passed=passed, answers=answers if passed else None, guarantee=spent)
+        return Sensitive((answers, noise.below(ONE) < self._chance(votes, answers)))
 
     def pass_chance(self, votes: Votes, *, trials: int = 25, seed: int = 0) -> Sensitive[float]:
         """Chance that a release of these votes would pass, over simulated checks. Secret; nothing is spent."""
@@ -165,12 +154,8 @@ class ConditionalGuarantee(Guarantee):
     def _answers(self, votes: Votes, noise: Noise) -> Answers:
         if not isinstance(votes, Votes):
             raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
-        if votes.read_at < self.fixed_at:
-            raise InputError(
-                "The votes were read before the target was fixed, so the target could depend on them. Fix it first."
-            )
         for name, expected, found in (
-            ("queries", self.n_queries, len(votes)),
+            ("queries", self.n_queries, max(len(votes), self.n_queries)),  # fewer cost no more: rows that repeat
             ("teachers", self.n_teachers, votes.n_teachers),
             ("classes", self.n_classes, votes.n_classes),
         ):
@@ -209,7 +194,7 @@ def tested_guarantee(
     share: float = 0.8,
     delta_release: float | None = None,
 ) -> ConditionalGuarantee:
-    """Fix the tested route, before any vote is read: labels are published only if a private test says they cost little.
+    """What a tested release would claim: labels are published only if a private test says that they cost little.
 
     Checks are charged by worst case, answers by `gap_costs` on these votes. The target holds whatever the test says,
     for what is released under it: by itself the result is a plan.
@@ -226,16 +211,56 @@ def tested_guarantee(
     """
     mechanism = _check_mechanism(mechanism)
     target = _validate.positive("target", target)
-    delta_answers, delta_release = delta_shares(delta, delta_release)
-    share = _validate.between("share", share, 0.0, 1.0)
     n_queries = _validate.integer("n_queries", n_queries, at_least=1)
     n_answers = n_queries if n_answers is None else n_answers
+    check_target(mechanism, target=target, n_queries=n_queries, n_answers=n_answers, delta=delta)
+    return conditional(
+        mechanism,
+        TestSettings(target=target, delta=delta, order=order, share=share, delta_release=delta_release),
+        n_teachers=n_teachers,
+        n_classes=n_classes,
+        n_queries=n_queries,
+        n_answers=n_answers,
+    )
+
+
+def check_target(mechanism: Mechanism, *, target: float, n_queries: int, n_answers: int | None, delta: float) -> None:
+    """Refuse a target that the worst case meets without a test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)  # of what is only compared with
         worst = publishable_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta).epsilon
     if target >= worst:
         raise InputError(f"target must be below the worst case, {worst:.4g}, which needs no test; got {target:g}.")
-    order = rule_of_thumb_order(epsilon=target, delta=delta) if order is None else order
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSettings:
+    """The test's own numbers, as `tested_guarantee` takes them."""
+
+    __test__ = False  # not a test class, whatever its name
+
+    target: float
+    delta: float
+    order: float | None = None
+    share: float = 0.8
+    delta_release: float | None = None
+
+
+def conditional(
+    mechanism: Mechanism, test: TestSettings, *, n_teachers: int, n_classes: int, n_queries: int, n_answers: int
+) -> ConditionalGuarantee:
+    """What a test claims, every condition of the theorem checked; whether it pays is `check_target`'s to say.
+
+    [TERRINE, Thm. 13]
+    """
+    mechanism, delta = _check_mechanism(mechanism), test.delta
+    target = _validate.positive("target", test.target)
+    delta_answers, delta_release = delta_shares(delta, test.delta_release)
+    share = _validate.between("share", test.share, 0.0, 1.0)
+    if n_answers > n_queries or (n_answers != n_queries and isinstance(mechanism, GNMax)):
+        most = f"{n_queries}, as every query is answered" if isinstance(mechanism, GNMax) else f"at most {n_queries}"
+        raise InputError(f"n_answers must be {most}, got {n_answers}.")
+    order = rule_of_thumb_order(epsilon=target, delta=delta) if test.order is None else test.order
     fixed = overhead(mechanism, n_queries=n_queries, order=order, delta=delta_answers)
     if target <= fixed:
         raise InputError(
@@ -273,7 +298,6 @@ def tested_guarantee(
         budget=budget,
         cap=share * budget,
         delta_release=delta_release,
-        fixed_at=tick(),
     )
 
 

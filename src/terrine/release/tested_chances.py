@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.errors import InputError
+from terrine.noise import COIN
 from terrine.release.smooth import Array
 
-ONE = 2**60  # chances are whole multiples of 1/ONE: what is drawn is what was checked
+ONE = COIN  # chances are whole multiples of 1/ONE: what is drawn is what was checked
 LIKELY = 0.999  # no chance is above it
 UNIT = 2**32  # costs are rounded up to whole multiples of 1/UNIT nats, so that sums of them are exact
 MOST = 2.0**30  # nats: what costs more counts as that, which is above any cap

@@ -165,6 +165,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
         guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
         view = {
             "advice": [],
+            "tested": None,
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
@@ -227,6 +228,7 @@ def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
             "not asked",
             "the budget, or a key's quota, had no room: no noise was drawn, nothing was charged",
         ),
+        ("unreleased", "not published", "the release's private test did not pass; it is charged all the same"),
     )
     total = max(sum(answers.get(key, 0) for key, *_ in kinds), 1)
     found = [(key, name, about, answers.get(key, 0)) for key, name, about in kinds]

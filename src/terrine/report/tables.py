@@ -15,12 +15,13 @@ from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
-from terrine.budgets import Spending
+from terrine.budgets import Spending, TestedBudget
 from terrine.ledger.views import Summary
 from terrine.mechanisms import ConfidentGNMax
 from terrine.published import PublishedGuarantee
 from terrine.release.analysis import Analysis
 from terrine.release.plan_tested import TestedPlan
+from terrine.tested_budget import tested_words
 
 
 def print_analysis(result: Analysis) -> None:
@@ -142,6 +143,27 @@ def print_route(tested: TestedPlan | None, proposal: Plan) -> None:
     )
 
 
+def route_settings(tested: TestedPlan, *, delta: float, consensus: float | None) -> str:
+    """What a run's TOML file needs for this tested release."""
+    assumed = [] if consensus is None else [f"consensus = {consensus!r}"]
+    mechanism = [f"{name} = {value!r}" for name, value in dataclasses.asdict(tested.mechanism).items()]
+    return "\n".join(
+        [
+            "[privacy]",
+            'route = "tested"',
+            f"target = {round_up(tested.target)}",
+            f"delta = {delta!r}",
+            'mechanism = "confident"',
+            *mechanism,
+            f"queries = {tested.n_queries}",
+            f"answers = {tested.n_answers}",
+            f"order = {tested.order!r}",
+            f"share = {tested.share!r}",
+            *assumed,
+        ]
+    )
+
+
 def route_row(tested: TestedPlan) -> dict[str, Any]:
     """A tested plan as flat numbers, for JSON."""
     return {
@@ -229,6 +251,9 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
             "[red]seeded noise was drawn: these answers are not private, and nothing is guaranteed[/red]",
         )
     Console().print(table)
+    if isinstance(found.budget, TestedBudget):
+        for words in tested_words(found.budget, test=found.test):
+            print(f"- {words}")
     print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 

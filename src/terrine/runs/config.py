@@ -114,8 +114,9 @@ class TeachersConfig(_Part):
 class PrivacyConfig(_Part):
     """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs.
 
-    GNMax with an epsilon in place of sigma takes the least noise that meets it; with a consensus in place of queries it
-    asks as many questions as leave most answers right.
+    By the tested route all answers are published together, if a private test says that they cost no more than
+    ``target``, and none otherwise. GNMax with an epsilon in place of sigma takes the least noise that meets it; with a
+    consensus in place of queries it asks as many questions as leave most answers right.
     """
 
     delta: float = Field(gt=0, lt=1)
@@ -132,6 +133,10 @@ class PrivacyConfig(_Part):
     queries: int | None = Field(default=None, ge=1)
     answers: int | None = Field(default=None, ge=1)
     ask: Literal["first", "random", "representative"] = "random"
+    route: Literal["tested"] | None = None  # None: by worst case
+    target: float | None = Field(default=None, gt=0)  # the tested route's epsilon
+    order: float | None = Field(default=None, gt=1)  # of the test, as share is: terrine plan --route finds both
+    share: float | None = Field(default=None, gt=0, lt=1)
 
     @property
     def wants_plan(self) -> bool:
@@ -158,12 +163,25 @@ class PrivacyConfig(_Part):
                     'mechanism = "gnmax" with `epsilon` needs `queries`, how many questions to ask; or `consensus`, to '
                     "plan that"
                 )
-        allowed = {*needed, *planned}
+        allowed = {*needed, *planned, *self._of_route()}
         for name in PrivacyConfig.model_fields:
-            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask"}
+            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask", "route"}
             if name not in allowed | always and getattr(self, name) is not None:
                 raise ValueError(f"{about} takes no `{name}`: leave it out")
         return self
+
+    def _of_route(self) -> tuple[str, ...]:
+        """What the tested route takes beside the mechanism's own numbers."""
+        if self.route is None or self.mechanism is None:
+            return ()
+        if self.mechanism == "lnmax" or self.epsilon is not None:
+            raise ValueError(
+                'route = "tested" takes mechanism = "confident" or "gnmax" with its numbers and `target`; or, with '
+                "no mechanism, `epsilon` and `consensus`, from which it is planned"
+            )
+        if self.target is None:
+            raise ValueError('route = "tested" with a mechanism needs `target`, the epsilon to claim')
+        return ("target", "order", "share")
 
 
 class StudentConfig(_Part):

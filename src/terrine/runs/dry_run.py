@@ -8,13 +8,15 @@ from typing import Any
 
 from terrine.accounting.advice import Advice
 from terrine.accounting.curves import Guarantee
-from terrine.budgets import mechanism_to_json
+from terrine.budgets import TestedBudget, mechanism_to_json
 from terrine.mechanisms import Mechanism
 from terrine.runs.config import read_config
-from terrine.runs.factories import budget_of, check_options, planned
+from terrine.runs.factories import any_budget_of, check_options, planned
 from terrine.runs.local import Run
 from terrine.runs.ready import advice_of, check_extras
 from terrine.runs.tasks import task_of
+from terrine.runs.tested import planned_chance
+from terrine.tested_budget import tested_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class DryRun:
         n_queries, n_answers: at most.
         guarantee: of the whole run, the worst case over all votes.
         advice: whether it will work; where it refuses something, so will the run.
+        tested: what a tested release means, in words; empty by worst case.
     """
 
     data: str
@@ -40,6 +43,7 @@ class DryRun:
     n_answers: int
     guarantee: Guarantee
     advice: Advice
+    tested: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +58,7 @@ class DryRun:
             "student": self.student,
             "guarantee": asdict(self.guarantee),
             "advice": self.advice.to_json(),
+            **({"tested": list(self.tested)} if self.tested else {}),
         }
 
 
@@ -66,7 +71,10 @@ def dry_run(source: str | Path) -> DryRun:
     task, privacy = task_of(given.data), given.privacy
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
-    budget = budget_of(privacy)
+    filled = given.model_copy(update={"privacy": privacy})
+    budget = planned_chance(any_budget_of(filled, n_classes=len(task.classes)), given.privacy.consensus)
+    if isinstance(budget, TestedBudget):
+        budget.check()
     return DryRun(
         data=given.data.name or "own data",
         n_classes=len(task.classes),
@@ -79,4 +87,5 @@ def dry_run(source: str | Path) -> DryRun:
         n_answers=budget.n_answers or budget.n_queries,
         guarantee=budget.guarantee(),
         advice=advice_of(given, budget, task),
+        tested=tested_words(budget) if isinstance(budget, TestedBudget) else (),
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from terrine.accounting.planning import least_noise, most_questions, plan
-from terrine.budgets import CountBudget
+from terrine.budgets import CountBudget, TestedBudget
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.executors import Executor, Processes, Ray, Serial
@@ -21,7 +21,9 @@ from terrine.runs.config import (
     StudentConfig,
     TeachersConfig,
 )
+from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
+from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
     from terrine.features import Features
@@ -56,6 +58,10 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
     if privacy.mechanism == "gnmax":
         noise, n_queries = most_questions(**budget)
         return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=n_queries)
+    if privacy.route == "tested":
+        sizes = {"n_queries": STANDINS, "n_classes": n_classes, "n_teachers": n_teachers}
+        budget["standin"] = synthetic_votes(**sizes, consensus=privacy.consensus)
+        return planned_privacy(plan(**budget), privacy, standin=budget["standin"], max_queries=budget["max_queries"])
     found = plan(**budget)
     numbers = {"queries": found.n_queries, "answers": found.n_answers}
     return PrivacyConfig.model_validate({**kept, **asdict(found.mechanism), **numbers, "mechanism": "confident"})
@@ -79,6 +85,15 @@ def budget_of(privacy: PrivacyConfig, *, relation: Relation = Relation.ONE_TEACH
     return CountBudget(
         mechanism_of(privacy), n_queries=privacy.queries, n_answers=answers, delta=privacy.delta, relation=relation
     )
+
+
+def any_budget_of(
+    config: RunConfig, *, n_classes: int, relation: Relation = Relation.ONE_TEACHER
+) -> CountBudget | TestedBudget:
+    """Of settings whose plan is filled in, by the route that they choose."""
+    if config.privacy.route == "tested":
+        return tested_budget(config, mechanism_of(config.privacy), n_classes=n_classes, relation=relation)
+    return budget_of(config.privacy, relation=relation)
 
 
 def teacher_of(settings: TeachersConfig) -> Teacher:

@@ -21,6 +21,7 @@ from terrine.mechanisms import Answers, Outcome
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
+from terrine.runs.tested import NO_SPENDING, nothing_released, served_facts, tested_facts
 from terrine.sensitive import Sensitive
 
 if TYPE_CHECKING:
@@ -50,12 +51,14 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
 def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
-    rows, answers = run.released()
+    tested = tested_facts(run) if isinstance(run, Run) else served_facts(run)
+    rows, answers = nothing_released(run) if isinstance(run, Run) and tested and tested["failed"] else run.released()
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")
     asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
     counts = np.bincount(asked.labels[asked.labels >= 0], minlength=len(task.classes))
-    unasked = int((asked.outcomes == Outcome.UNASKED).sum())
+    failed = tested is not None and tested["failed"]
+    unasked = 0 if failed else int((asked.outcomes == Outcome.UNASKED).sum())
     student = run.student_result()
     return {
         "title": config.data.name or run.folder.name,
@@ -80,19 +83,21 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
         "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
+        "tested": tested,
         "mechanism": mechanism_to_json(answers.mechanism),
         "queries_at_most": shown.queries_at_most,
         "answers_at_most": shown.answers_at_most,
         "answers": {
             "asked": len(asked) - unasked,
             "answered": asked.n_answered,
-            "withheld": len(asked) - unasked - asked.n_answered,
+            "withheld": 0 if failed else len(asked) - unasked - asked.n_answered,
             "unasked": unasked,
+            **({"unreleased": len(asked)} if failed else {}),
             "repeated": len(rows) - len(asked),
             "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
         },
-        "spending": spending(asked, delta=shown.delta),
-        "per_query": _per_query(answers, order=shown.order),
+        "spending": NO_SPENDING if tested else spending(asked, delta=shown.delta),
+        "per_query": None if tested else _per_query(answers, order=shown.order),
         "student": None if student is None else student.to_json(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
@@ -114,7 +119,8 @@ def _without_folders(config: Settings) -> Settings:
 
 def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
     """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
-    _, answers = run.released()
+    tested = tested_facts(run)
+    _, answers = nothing_released(run) if tested and tested["failed"] else run.released()
     votes = run.vote()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)
@@ -134,7 +140,7 @@ def _consensus(run: Run) -> dict[str, Any]:
     facts = run.consensus().reveal().to_json()  # stays inside a Sensitive
     names = ("mean_top_vote", "plurality_accuracy")
     found = {"consensus": facts["histogram"], **{name: facts[name] for name in names if name in facts}}
-    if run.task.public_y is not None:
+    if run.task.public_y is not None and (run.folder / "answers.npz").is_file():
         rows, answers = run.released()
         given = answers.labels >= 0
         if given.any():

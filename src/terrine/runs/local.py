@@ -19,19 +19,21 @@ from pydantic import ValidationError
 from terrine._files import write_atomically, write_once
 from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus, consensus
-from terrine.budgets import CountBudget, canonical, difference
+from terrine.budgets import CountBudget, TestedBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
-from terrine.errors import InputError, LedgerError, StoreError
+from terrine.errors import InputError, LedgerError, StoreError, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger, ledger_place
+from terrine.ledger.views import Summary
 from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead
 from terrine.relations import Relation
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
+from terrine.runs.bound import bound_ledger, check_bound
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.factories import (
-    budget_of,
+    any_budget_of,
     check_student,
     executor_of,
     mechanism_of,
@@ -41,6 +43,7 @@ from terrine.runs.factories import (
 )
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.tasks import task_of
+from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
 from terrine.teachers.ensemble import queries_digest
@@ -54,10 +57,6 @@ if TYPE_CHECKING:
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
 _AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no more than a tenth of the run's
-
-
-class _Bound(JsonObject):
-    ledger: str
 
 
 class _Failed(JsonObject):
@@ -172,7 +171,7 @@ class Run(Learning):
     @cached_property
     def advice(self) -> Advice:
         """Whether the plan will work: from public numbers only, so that it may be shown."""
-        return advice_of(self.given, budget_of(self.config.privacy), self.task)
+        return advice_of(self.given, any_budget_of(self.config, n_classes=len(self.task.classes)), self.task)
 
     def check(self) -> None:
         """Refuse what would fail, or be of no use, after something is taught or spent; where it is spent, go on."""
@@ -181,7 +180,7 @@ class Run(Learning):
         self.advice.check()
         taught = (self.folder / "partition.npz").is_file()
         each = 0 if taught else self._preflight().check()
-        budget = budget_of(self.config.privacy)
+        budget = any_budget_of(self.config, n_classes=len(self.task.classes))
         teachers_bytes = each * self.config.teachers.number
         check_disk(self.folder, budget, n_classes=len(self.task.classes), teachers_bytes=teachers_bytes)
         self.try_student(n_answers=budget.n_answers or budget.n_queries)
@@ -251,6 +250,7 @@ class Run(Learning):
             if len(votes) != self.config.privacy.queries:
                 raise InputError(f"{path} is not on the rows that this run asks about. Move it away, and vote again.")
             return votes
+        fix(self)
         rows = self._queries()
         executor = executor_of(self.config.teachers)
         if self.config.teachers.keep:
@@ -284,11 +284,13 @@ class Run(Learning):
 
     def ballots(self, *, progress: Progress | None = None) -> Ballots:
         """Each teacher's vote on the rows that are asked: this owner's part of a vote of several. Secret."""
+        fix(self)
         rows = self._queries()
         return self.ensemble().ballots(rows, executor=executor_of(self.config.teachers), progress=progress)
 
     def take_votes(self, votes: Votes) -> None:
         """Use a vote of several owners, tallied from their ballots on the rows that this run asks."""
+        require_fixed(self)
         if (self.folder / "answers.npz").is_file():
             raise InputError(f"{self.folder} has answers already, from the votes before. Begin a new run with --out.")
         fits = len(votes) == self.config.privacy.queries and votes.n_classes == len(self.task.classes)
@@ -331,25 +333,35 @@ class Run(Learning):
         Args:
             where: a file or URL; where it is left out, `ledger_place` says which.
         """
-        budget = self.budget()
         if (ledger := bound_ledger(self.folder, where)) is None:
-            ledger = Ledger(ledger_place(where, self.folder), budget=budget)
+            refuse_earlier_votes(self.folder, budget := self.budget())
+            budget = planned_chance(budget, self.given.privacy.consensus)
+            ledger = Ledger(ledger_place(where, self.folder), budget=budget, secrets=self.folder)
             write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
-            _check_bound(self.folder, ledger)
+            check_bound(self.folder, ledger)
+        known = ledger.budget.n_classes if isinstance(ledger.budget, TestedBudget) else None  # without the data
+        budget = self.budget(n_classes=known)
         if differs := difference(ledger.budget, budget):
             ledger.close()
             raise LedgerError(f"The ledger's budget is not the one that {self.folder} spends from: {differs}.")
         return ledger
+
+    def summary(self) -> Summary:
+        """The ledger's public numbers."""
+        with self.ledger() as ledger:
+            return ledger.summary()
 
     def consensus(self) -> Sensitive[Consensus]:
         """How well the teachers agree and, where public labels are known, how right they are. Secret."""
         known = self.task.public_y
         return consensus(self.vote(), truth=None if known is None else known[self.asked()])
 
-    def budget(self) -> CountBudget:
+    def budget(self, *, n_classes: int | None = None) -> CountBudget | TestedBudget:
         path = self.folder / "partition.npz"
         shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
-        return budget_of(self.config.privacy, relation=shares.relation)
+        if n_classes is None and self.config.privacy.route == "tested":
+            n_classes = len(self.task.classes)
+        return any_budget_of(self.config, n_classes=n_classes or 0, relation=shares.relation)
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
@@ -357,23 +369,27 @@ class Run(Learning):
         self.check()
         rows = self.asked()
         X = self.task.public.X[rows]
-        budget = self.budget()
         voters = KeptVotes(X, self.vote(), classes=self.task.classes)
         with self.ledger() as ledger:
             labeller = Labeller(voters, self.mechanism, ledger, at_once=min(_AT_ONCE, -(-len(X) // 10)))
-            answers = labeller.label(X, request_id=REQUEST, progress=progress)
+            try:
+                answers = labeller.label(X, request_id=REQUEST, progress=progress)
+            except TestFailedError:
+                publish_failure(self, ledger)
+                raise
             # The guarantee is for all that the ledger ever answered: seeded noise anywhere in it voids it
             paid = ledger.summary()
             answers = replace(answers, secure=answers.secure and paid.secure)
         save_answers(self.folder / "answers.npz", rows, answers)
         self.publish(
-            budget.guarantee(),
+            paid.budget.guarantee(),
             rows,
             answers,
             n_teachers=voters.n_teachers,
-            queries_at_most=budget.n_queries,
-            answers_at_most=budget.n_answers,
+            queries_at_most=paid.budget.limit.queries,
+            answers_at_most=paid.budget.limit.answers,
             ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
+            test=paid.test,
         )
         return answers
 
@@ -467,29 +483,3 @@ class Run(Learning):
 
             return edges(X)
         return self._learned.transform(X)
-
-
-def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None:
-    """The ledger that a run directory's ledger.json binds it to; None where there is no such file yet."""
-    if not (folder / "ledger.json").is_file():
-        return None
-    place = ledger_place(where, folder)
-    if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
-        raise LedgerError(
-            f"There is no {place}, the ledger that pays for {folder}. Put it back; if it is elsewhere, name it in "
-            "TERRINE_LEDGER."
-        )
-    ledger = Ledger(place)
-    _check_bound(folder, ledger)
-    return ledger
-
-
-def _check_bound(folder: Path, ledger: Ledger) -> None:
-    advice = 'Put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
-    bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
-    if bound != ledger.id:
-        ledger.close()
-        raise LedgerError(
-            f"This is not the ledger that pays for {folder}: two ledgers over the same teachers would spend the budget "
-            f"twice. Name the ledger with the id that {folder / 'ledger.json'} holds."
-        )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from terrine.accounting.advice import Advice, Units, advise
-from terrine.budgets import CountBudget
+from terrine.budgets import CountBudget, TestedBudget
 from terrine.datasets import Task
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, MissingDependencyError
@@ -19,7 +19,7 @@ _VOTE, _LEDGER = 8, 2_000  # bytes of a count, and about those of a question in 
 _SPARE = 32_000_000  # bytes for the student, the report and what else is written
 
 
-def advice_of(config: RunConfig, budget: CountBudget, task: Task) -> Advice:
+def advice_of(config: RunConfig, budget: CountBudget | TestedBudget, task: Task) -> Advice:
     """What a run's plan means, from public numbers alone: the number of units only where the relation shows it."""
     n_classes, n_teachers = len(task.classes), config.teachers.number
     assert task.private is not None
@@ -40,6 +40,7 @@ def advice_of(config: RunConfig, budget: CountBudget, task: Task) -> Advice:
         else synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=consensus),
         consensus=consensus,
         accept_large_delta=config.privacy.accept_large_delta,
+        target=budget.target if isinstance(budget, TestedBudget) else None,
     )
 
 
@@ -79,7 +80,7 @@ def check_extras(config: Settings, *, report: bool) -> None:
 
 def check_disk(
     folder: Path,
-    budget: CountBudget,
+    budget: CountBudget | TestedBudget,
     *,
     n_classes: int,
     teachers_bytes: int,

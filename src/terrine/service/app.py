@@ -15,7 +15,7 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
-from terrine.budgets import mechanism_to_json
+from terrine.budgets import TestedBudget, mechanism_to_json
 from terrine.errors import InputError, TerrineError
 from terrine.labeller import KeptVotes, Labeller, Voters
 from terrine.ledger import Ledger
@@ -48,9 +48,11 @@ _WHAT = {
     403: "The key's role does not allow it.",
     404: "Not found.",
     409: "The request id was used before, for other rows.",
+    410: "The private test of the one tested release did not pass: nothing was published, nor will be (test_failed).",
     413: "The body is larger than the service takes.",
     415: "The body is neither JSON nor .npy.",
-    422: "The rows do not fit the teachers (bad_rows), or a parameter is not valid (bad_request).",
+    422: "The rows do not fit the teachers (bad_rows) or are not those of the one tested release (tested_rows), or a "
+    "parameter is not valid (bad_request).",
     429: "Too many requests in a second; Retry-After says when to try again.",
     503: "The service cannot answer now; the same request may be sent again.",
 }
@@ -73,6 +75,11 @@ def make_app(
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
     """
     limits = limits or Limits()
+    if isinstance(ledger.budget, TestedBudget) and limits.rows < ledger.budget.n_queries:
+        raise InputError(
+            f"The ledger pays for one tested release of {ledger.budget.n_queries} rows in one request, and a request "
+            f"may have {limits.rows}. Serve with --rows {ledger.budget.n_queries}."
+        )
     if limits.pace > 0 and not isinstance(voters, KeptVotes):  # votes that are kept are found in a time of their own
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     labeller = Labeller(voters, mechanism, ledger, rng=rng)
@@ -114,6 +121,7 @@ class _Service:
     ) -> None:
         self.labeller, self.voters, self.ledger, self.keys = labeller, voters, ledger, keys
         self.rows, self.limits = rows, limits
+        self.one_release = ledger.budget.n_queries if isinstance(ledger.budget, TestedBudget) else None
         self.numbers = PublicNumbers(ledger, labeller.mechanism)
         self.metrics = Metrics(self.numbers)
         self._reads = ThreadPoolExecutor(2, "terrine-reads")
@@ -167,7 +175,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         "/v1/labels",
         response_model=schemas.Labels,
         openapi_extra=schemas.LABELS,
-        responses=may(400, 401, 402, 409, 413, 415, 422, 429, 503),
+        responses=may(400, 401, 402, 409, 410, 413, 415, 422, 429, 503),
         summary="Ask for labels",
     )
     async def labels(request: Request) -> Response:
@@ -209,6 +217,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             role=key.role,
             rows_at_most=limits.rows,
             bytes_at_most=limits.body,
+            one_release=service.one_release,
             version=VERSION,
         )
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from terrine.accounting.curves import round_up
-from terrine.budgets import UNIT_BITS, CountBudget, Spending
+from terrine.budgets import UNIT_BITS, CountBudget, Spending, TestedBudget
 from terrine.errors import OrderGridWarning
 from terrine.ledger import Ledger
 from terrine.ledger.views import Point, Summary
 from terrine.mechanisms import Mechanism
 from terrine.service import schemas
+from terrine.tested_budget import tested_words
 
 T = TypeVar("T")
 _FRESH = 0.25  # seconds
@@ -58,11 +59,15 @@ class PublicNumbers:
             answered=found.answered,
             withheld=found.withheld,
             reinforced=found.reinforced,
+            test=found.test,
             words=self._words(found, share),
         )
 
     def _words(self, found: Summary, share: float) -> str:
         budget, epsilon = self._ledger.budget, round_up(self.guarantee.epsilon)
+        if isinstance(budget, TestedBudget):
+            seeded = "" if found.secure else "Seeded noise was drawn, for experiments: the answers are not private. "
+            return seeded + " ".join(tested_words(budget, test=found.test))
         if isinstance(budget, CountBudget):
             used = (
                 f"{found.queries:,} of at most {budget.n_queries:,} questions were put to the teachers, and "

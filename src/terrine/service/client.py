@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import random
 import time
@@ -28,6 +29,8 @@ from terrine.errors import (
     QuotaError,
     RequestError,
     ServiceError,
+    TestedRowsError,
+    TestFailedError,
 )
 from terrine.ledger import Head
 from terrine.ledger.entries import is_digest
@@ -100,7 +103,8 @@ class RemoteLabeller:
         self.classes: tuple[str, ...] = tuple(about.classes)
         self.row_shape: tuple[int, ...] = tuple(about.row_shape)
         self.n_teachers: int = about.n_teachers
-        self._batch = min(_validate.integer("batch", batch, at_least=1), about.rows_at_most)
+        batch = max(_validate.integer("batch", batch, at_least=1), about.one_release or 1)  # a release is asked whole
+        self._batch = min(batch, about.rows_at_most)
         self._index = {name: k for k, name in enumerate(self.classes)}
 
     def about(self) -> About:
@@ -255,6 +259,12 @@ class RemoteLabeller:
                 )
             case "request_conflict":
                 raise RequestError(message)
+            case "test_failed":
+                numbers = (error.get("epsilon"), error.get("delta"))
+                epsilon, delta = (float(one) if isinstance(one, int | float) else math.nan for one in numbers)
+                raise TestFailedError(epsilon, delta, lost=error.get("lost") is True)
+            case "tested_rows":
+                raise TestedRowsError(message)
             case "bad_rows" | "bad_body" | "bad_request" | "body_too_large":
                 raise InputError(message)
             case _:

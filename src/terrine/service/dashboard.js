@@ -91,13 +91,19 @@ function rest({ room, left, open }) {
   return found;
 }
 
-function notices({ room, open, secure, guarantee, share_spent: share }) {
+function notices({ room, open, secure, guarantee, share_spent: share, test }) {
   const found = [];
   if (!secure) {
     const said = "Some answers were drawn with seeded noise, as in tests. The guarantee does not hold for them.";
     found.push(["Nothing is protected: the noise was seeded.", said, "notice alarm"]);
   }
-  if (room === 0) {
+  if (test === "failed") {
+    const said = "ε and δ are spent all the same. Nothing will ever be released from this ledger.";
+    found.push(["The test did not pass: no answer was released.", said, "notice alarm"]);
+  } else if (room === 0 && test) {
+    const said = "Rows that were released still get the same answers, for any key, at no cost. Others are refused.";
+    found.push([test === "open" ? "The release is charged and not finished." : "The test passed.", said, "notice"]);
+  } else if (room === 0) {
     const little = share < 1 ? "The rest of the budget is smaller than the cost of one question. " : "";
     const back = open ? " Questions in progress give back what they do not need; those left by a crash do not." : "";
     const said =

@@ -8,7 +8,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from terrine.errors import BudgetError, InputError, LedgerError, QuotaError, RequestError, TeachersError, TerrineError
+from terrine.errors import (
+    BudgetError,
+    InputError,
+    LedgerError,
+    QuotaError,
+    RequestError,
+    TeachersError,
+    TerrineError,
+    TestedRowsError,
+    TestFailedError,
+)
 from terrine.service.batching import Busy
 from terrine.service.limits import Refused
 from terrine.service.parsing import BodyError
@@ -23,6 +33,10 @@ def kind(error: TerrineError) -> tuple[int, str, dict[str, str] | None]:
             return 402, "quota_exhausted", None
         case BudgetError():
             return 402, "budget_exhausted", None
+        case TestFailedError():
+            return 410, "test_failed", None
+        case TestedRowsError():
+            return 422, "tested_rows", None
         case Busy():
             return 503, "busy", {"Retry-After": "1"}
         case BodyError():
@@ -55,4 +69,6 @@ def failure(
 
 def refusal(request: Request, error: TerrineError, **numbers: Any) -> JSONResponse:
     status, code, headers = kind(error)
+    if isinstance(error, TestFailedError):
+        numbers |= {"epsilon": error.epsilon, "delta": error.delta, "lost": error.lost}
     return failure(request, status, code, str(error), headers, **numbers)

@@ -39,6 +39,11 @@ class Problem(_Shown):
         description="With budget_exhausted: what is left of the budget, as in /v1/budget; with quota_exhausted: how "
         "many queries are left of the key's quota.",
     )
+    epsilon: float | None = Field(None, description="With test_failed: what is spent all the same; so is delta.")
+    delta: float | None = None
+    lost: bool | None = Field(
+        None, description="With test_failed: the release was begun, and the noise kept for it is not on this server."
+    )
 
 
 class Failure(_Shown):
@@ -98,6 +103,11 @@ class About(_Shown):
     role: str = Field(examples=["client"])
     rows_at_most: int = Field(ge=1, description="In one request.")
     bytes_at_most: int = Field(description="In one .npy body; JSON: at most 8 MiB.")
+    one_release: int | None = Field(
+        None,
+        description="The service pays for one tested release of exactly this number of rows: send all of them in one "
+        "request. They are all answered if a private test passes, and none if it fails (test_failed).",
+    )
     version: str
 
 
@@ -128,6 +138,9 @@ class Budget(_Shown):
     answered: int = Field(description="Distinct queries that the teachers answered.")
     withheld: int
     reinforced: int
+    test: Literal["unasked", "open", "passed", "failed"] | None = Field(
+        None, description="Of a tested release: how its test ended; unasked before it is charged, open before its bit."
+    )
     words: str
 
 

@@ -1,0 +1,119 @@
+"""The noise of one tested release, in a secret file: drawn without votes before the charge, destroyed after the bit.
+
+Its size is a function of public numbers alone. What the charge names is drawn apart from the noise and tells nothing
+about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from terrine._files import sync_folder, write_once
+from terrine.budgets import TestedBudget
+from terrine.errors import LedgerError
+from terrine.mechanisms import ConfidentGNMax
+from terrine.noise import COIN, KeptNoise, SecureNoise, SeededNoise, tie_range, uniform
+
+_MAGIC = b"terrine.noise/1\n"
+_NAME = 32  # bytes of a name, in hex
+_CHECK = 32  # bytes of sha256
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseFile:
+    """Where one ledger's noise is while a release is under way.
+
+    Args:
+        folder: its owner's.
+        ledger_id: whose noise; in the file and in its name.
+        budget: says how much there is.
+    """
+
+    folder: Path
+    ledger_id: str
+    budget: TestedBudget
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"noise-{self.ledger_id}.secret"
+
+    def draw(self, source: SecureNoise | SeededNoise) -> tuple[str, bool]:
+        """Draw and keep, unless there is some that nobody paid for yet; its name, and whether it is secure."""
+        if self._read() is None:
+            write_once(self.path, self._made(source), mode=0o600)
+        found = self._read()
+        if found is None:  # never removed here: another process may just have put its own in place
+            raise LedgerError(f"{self.path} is damaged. Nothing was charged. Delete it, and ask again.")
+        name, noise = found
+        return name, noise.secure
+
+    def load(self, name: str) -> KeptNoise | None:
+        """The noise of this name; None where it is gone, damaged, or other noise."""
+        found = self._read()
+        return None if found is None or found[0] != name else found[1]
+
+    def destroy(self) -> None:
+        """Overwrite and remove it, and what a crash left beside it."""
+        for path in (self.path, *self.folder.glob(f"*{self.path.name}*.tmp")):
+            self._erase(path)
+
+    def _erase(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            with path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            path.unlink()
+            sync_folder(self.folder)
+
+    def _shapes(self) -> list[tuple[float, tuple[int, ...]]]:
+        """Sigma and shape of each draw, in the order in which `answer` asks for them."""
+        budget, n = self.budget, self.budget.n_queries
+        if isinstance(budget.mechanism, ConfidentGNMax):
+            return [(budget.mechanism.sigma_check, (n,)), (budget.mechanism.sigma_vote, (n, budget.n_classes))]
+        return [(budget.mechanism.sigma, (n, budget.n_classes))]
+
+    @property
+    def _ticket(self) -> int:
+        """Bytes of a tie's ticket."""
+        return (tie_range(self.budget.n_classes).bit_length() + 7) // 8
+
+    def _made(self, source: SecureNoise | SeededNoise) -> bytes:
+        ties = tie_range(self.budget.n_classes)
+        parts = [_MAGIC, self.ledger_id.encode(), secrets.token_hex(_NAME // 2).encode(), bytes([source.secure])]
+        parts += [source.gaussian(shape, sigma=sigma).astype("<i8").tobytes() for sigma, shape in self._shapes()]
+        parts += [uniform(source, ties).to_bytes(self._ticket, "little") for _ in range(self.budget.n_queries)]
+        parts.append(uniform(source, COIN).to_bytes(8, "little"))
+        content = b"".join(parts)
+        return content + hashlib.sha256(content).digest()
+
+    def _read(self) -> tuple[str, KeptNoise] | None:
+        try:
+            whole = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        content = memoryview(whole)[:-_CHECK]
+        head = _MAGIC + self.ledger_id.encode()
+        if hashlib.sha256(content).digest() != whole[-_CHECK:] or content[: len(head)] != head:
+            return None
+        at = len(head)
+
+        def taken(n: int) -> bytes:
+            nonlocal at
+            at += n
+            return bytes(content[at - n : at])
+
+        name, secure = taken(_NAME).decode(), bool(taken(1)[0])
+        gaussians = [
+            (sigma, np.frombuffer(taken(8 * int(np.prod(shape))), dtype="<i8").astype(np.int64).reshape(shape))
+            for sigma, shape in self._shapes()
+        ]
+        ties = [int.from_bytes(taken(self._ticket), "little") for _ in range(self.budget.n_queries)]
+        return name, KeptNoise(gaussians, ties=ties, coin=int.from_bytes(taken(8), "little"), secure=secure)

@@ -1,0 +1,39 @@
+"""The one ledger that a run directory is bound to: two over the same teachers would spend the budget twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from terrine.errors import LedgerError
+from terrine.ledger import Ledger, ledger_place
+from terrine.runs.base import JsonObject, read_json
+
+
+class _Bound(JsonObject):
+    ledger: str
+
+
+def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None:
+    """The ledger that a run directory's ledger.json binds it to; None where there is no such file yet."""
+    if not (folder / "ledger.json").is_file():
+        return None
+    place = ledger_place(where, folder)
+    if place == ledger_place(None, folder) and isinstance(place, Path) and not place.exists():
+        raise LedgerError(
+            f"There is no {place}, the ledger that pays for {folder}. Put it back; if it is elsewhere, name it in "
+            "TERRINE_LEDGER."
+        )
+    ledger = Ledger(place, secrets=folder)
+    check_bound(folder, ledger)
+    return ledger
+
+
+def check_bound(folder: Path, ledger: Ledger) -> None:
+    advice = 'Put back {"ledger": ID}, with the ledger_id that terrine ledger show --json prints.'
+    bound = read_json(folder / "ledger.json", "terrine label", holds=_Bound, advice=advice)["ledger"]
+    if bound != ledger.id:
+        ledger.close()
+        raise LedgerError(
+            f"This is not the ledger that pays for {folder}: two ledgers over the same teachers would spend the budget "
+            f"twice. Name the ledger with the id that {folder / 'ledger.json'} holds."
+        )

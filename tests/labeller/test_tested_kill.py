@@ -1,0 +1,224 @@
+"""A tested release is killed at every step: one draw, charged first; of one that failed no answer is anywhere.
+
+The test runs this file as a program, as `tests/ledger/test_kill.py` does. In a child every write to the ledger, every
+commit, every file that is synced, linked, renamed or removed, every draw and every answer that leaves is a step at
+which it can be killed. What the child drew and gave out is noted in another folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from tests.ledger.test_kill import MEMORY, Doomed, fork, note, notes, outcome
+from tests.soak import ROOT, amount
+
+from terrine.budgets import TestedBudget
+from terrine.errors import LedgerError, OrderGridWarning, TestFailedError
+from terrine.labeller import KeptVotes, Labeller
+from terrine.ledger import Ledger
+from terrine.mechanisms import ConfidentGNMax
+from terrine.noise import _measurement
+from terrine.release.tested import ConditionalGuarantee
+from terrine.votes import Votes
+
+N = 60
+X = np.arange(2.0 * N).reshape(N, 2)
+CONFIDENT = ConfidentGNMax(threshold=115, sigma_check=40, sigma_vote=10)
+BUDGET = TestedBudget(CONFIDENT, n_queries=N, target=2.5, delta=1e-5, n_teachers=200, n_classes=3)
+ROWS = {  # half of the queries are withheld, by chance: no two draws are the same
+    "passes": [140, 60, 0],
+    "even": [131, 69, 0],  # passes about every second time
+    "fails": [110, 90, 0],
+}
+PHASES = ("nothing", "fix", "noise", "charge", "draw", "bit", "deletion", "release")
+_DRAW = ConditionalGuarantee._draw
+
+
+def work(folder, kind, step=lambda: None):
+    """Fix, and release; whatever is drawn and whatever leaves is noted elsewhere."""
+    apart = folder.with_name(f"{folder.name}-notes")
+
+    def drawn(self, votes, noise):
+        step()
+        found = _DRAW(self, votes, noise)
+        answers, passed = found.reveal()
+        note(apart, "draws", [answers.labels.tolist(), answers.outcomes.tolist(), passed])
+        step()
+        return found
+
+    ConditionalGuarantee._draw = drawn
+    votes = Votes(np.tile(ROWS[kind], (N, 1)), n_teachers=200)
+    ledger = Ledger(folder / "ledger.sqlite", budget=BUDGET)
+    step()
+    try:
+        got = Labeller(KeptVotes(X, votes), CONFIDENT, ledger).label(X, request_id="all")
+    except TestFailedError as error:
+        if error.lost:
+            raise
+        step()
+        note(apart, "left", None)
+    else:
+        step()
+        note(apart, "left", [got.labels.tolist(), got.outcomes.tolist()])
+    step()
+
+
+def doomed(folder, kind, last):
+    """Also before and after everything that is done to a file."""
+    step = Doomed(last)
+    for name in ("fsync", "link", "replace"):
+        real = getattr(os, name)
+
+        def watched(*arguments, _real=real, **options):
+            step()
+            found = _real(*arguments, **options)
+            step()
+            return found
+
+        setattr(os, name, watched)
+    Path.unlink = _unlink(Path.unlink, step)
+    work(folder, kind, step)
+
+
+def _unlink(real, step):
+    def unlink(self, missing_ok=False):
+        step()
+        real(self, missing_ok=missing_ok)
+        step()
+
+    return unlink
+
+
+def noise_files(folder):
+    return [path for path in folder.iterdir() if "noise" in path.name]
+
+
+def check(folder):
+    """What must hold at any moment; how far it came, and what is drawn for it."""
+    apart = folder.with_name(f"{folder.name}-notes")
+    draws, left = notes(apart, "draws"), notes(apart, "left")
+    assert len({json.dumps(one) for one in draws}) <= 1, "a second draw"
+    assert len({json.dumps(one) for one in left}) <= 1, "what left changed"
+    try:
+        ledger = Ledger(folder / "ledger.sqlite")
+    except LedgerError:
+        assert not draws
+        assert not left
+        return "nothing", None
+    with ledger:
+        assert ledger.verify() == []
+        entries, test = ledger.entries(), ledger.summary().test
+        stored = [line for line in map(json.loads, ledger.export()) if line["record"] == "answer"]
+    files = noise_files(folder)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files), "the noise is for its owner alone"
+    if test == "unasked":
+        assert not draws, "drawn before the charge"
+        return ("noise" if files else "fix"), None
+    assert [entry.kind for entry in entries] == ["reserve", "settle"][: len(entries)]
+    assert (entries[0].n_queries, entries[0].n_answers) == (N, N)
+    if test == "open":
+        assert not left, "left before the bit was kept"
+        assert not stored, "an answer is kept before its bit"
+        named = [path for path in files if path.suffix == ".secret"]
+        assert len(named) == 1, "charged, and its noise is gone"
+        return ("draw" if draws else "charge"), hashlib.sha256(named[0].read_bytes()).hexdigest()
+    labels, outcomes, passed = draws[0]
+    assert test == ("passed" if passed else "failed")
+    given = sorted((line["label"], line["outcome"]) for line in stored)
+    if passed:
+        assert given == sorted(zip(labels, outcomes, strict=True))
+        assert all(one == [labels, outcomes] for one in left)
+    else:
+        assert not stored, "an answer of a failed release is in the ledger"
+        assert all(one is None for one in left)
+        for path in folder.iterdir():
+            for what in (np.array(labels).tobytes(), np.array(labels, dtype="<i4").tobytes(), json.dumps(labels)):
+                found = what.encode() if isinstance(what, str) else what
+                assert found not in path.read_bytes(), f"a failed release's answers are in {path.name}"
+    return ("release" if left else "bit" if files else "deletion"), None
+
+
+def once(where, kind, points):
+    """Killed at each of these steps in turn, then run to the end; the phases in which it was killed."""
+    folder = Path(tempfile.mkdtemp(dir=where))
+    folder.with_name(f"{folder.name}-notes").mkdir()
+    phases, noise = [], None
+    for point in points:
+        if not outcome(fork(doomed, folder, kind, point)):
+            break
+        phase, kept = check(folder)
+        phases.append(phase)
+        assert noise in (None, kept) or kept is None, "the noise changed after it was paid for"
+        noise = kept or noise
+    for _ in range(2):  # again gives the same
+        assert not outcome(fork(work, folder, kind))
+        assert check(folder)[0] == "release"
+        assert noise_files(folder) == []
+    return phases
+
+
+def at_every_step(where, kind, first, stride):
+    phases, point = Counter(), first
+    while found := once(where, kind, [point]):
+        phases.update(found)
+        point += stride
+    return phases
+
+
+def at_random(where, times):
+    """Several kills in one release, at random steps, until there were so many."""
+    chance, phases, bits = random.Random(), Counter(), Counter()
+    while phases.total() < times:
+        kind = chance.choice(list(ROWS))
+        phases.update(once(where, kind, [chance.randint(1, LAST) for _ in range(chance.randint(1, 5))]))
+        bits[kind] += 1
+    return {"kills": phases.total(), "releases": bits.total(), "phases": phases}
+
+
+LAST = 48  # steps of a release, about
+
+
+def run(name, *arguments):
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        command = [sys.executable, "-m", "tests.labeller.test_tested_kill", folder, json.dumps([name, *arguments])]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def main(folder, call):
+    warnings.simplefilter("ignore", OrderGridWarning)
+    BUDGET.check()
+    for sigma in (10.0, 40.0):
+        _measurement("gaussian", sigma)  # children need not import OpenDP
+    name, *arguments = json.loads(call)
+    print(json.dumps(globals()[name](Path(folder), *arguments)))
+
+
+def test_killed_at_every_step(record_property):
+    """Of a release that passes and of one that fails; where time is short, of the two in turn."""
+    seen = Counter()
+    for first, kind in enumerate(("passes", "fails"), start=1):
+        seen.update(run("at_every_step", kind, *amount((first, 2), soak=(1, 1))))
+    assert set(seen) == set(PHASES)
+    record_property("kills", seen.total())
+
+
+def test_killed_at_random_steps(record_property):
+    found = run("at_random", amount(10, soak=200))
+    assert found["kills"] >= amount(10, soak=200)
+    record_property("kills", found["kills"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -21,6 +21,7 @@ from terrine.mechanisms import Answers, Outcome
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
+from terrine.runs.rounds import round_answers, spending_in_rounds
 from terrine.sensitive import Sensitive
 
 if TYPE_CHECKING:
@@ -54,9 +55,27 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")
     asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
-    counts = np.bincount(asked.labels[asked.labels >= 0], minlength=len(task.classes))
+    counts = np.bincount(asked.labels[asked.outcomes == Outcome.TEACHERS], minlength=len(task.classes))
     unasked = int((asked.outcomes == Outcome.UNASKED).sum())
     student = run.student_result()
+    counts_of = {
+        "asked": len(asked) - unasked,
+        "answered": asked.n_answered,
+        "withheld": len(asked) - unasked - asked.n_answered,
+        "unasked": unasked,
+        "repeated": len(rows) - len(asked),
+    }
+    given = round_answers(run.folder, len(shown.rounds))
+    if shown.rounds:
+        kept = shown.reinforced or 0
+        counts_of = {
+            "asked": shown.answered + shown.withheld + kept,
+            "answered": shown.answered,
+            "reinforced": kept,
+            "withheld": shown.withheld,
+            "unasked": shown.unasked,
+            "repeated": shown.repeated,
+        }
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -80,19 +99,20 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
         },
         "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
-        "mechanism": mechanism_to_json(answers.mechanism),
+        "mechanism": None if shown.rounds else mechanism_to_json(answers.mechanism),
+        "rounds": [
+            {**one.to_json(), "in_words": one.in_words, "plan_in_words": one.plan_in_words} for one in shown.rounds
+        ],
         "queries_at_most": shown.queries_at_most,
         "answers_at_most": shown.answers_at_most,
         "answers": {
-            "asked": len(asked) - unasked,
-            "answered": asked.n_answered,
-            "withheld": len(asked) - unasked - asked.n_answered,
-            "unasked": unasked,
-            "repeated": len(rows) - len(asked),
+            **counts_of,
             "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
         },
-        "spending": spending(asked, delta=shown.delta),
-        "per_query": _per_query(answers, order=shown.order),
+        "spending": spending_in_rounds(given, delta=shown.delta, order=shown.order)
+        if shown.rounds
+        else spending(asked, delta=shown.delta),
+        "per_query": None if shown.rounds else _per_query(answers, order=shown.order),
         "student": None if student is None else student.to_json(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
@@ -108,9 +128,14 @@ def _without_folders(config: Settings) -> Settings:
 
 
 def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
-    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
+    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves.
+
+    The exact cost is left out of runs in rounds: their questions depend on earlier answers.
+    """
     _, answers = run.released()
     votes = run.vote()
+    if run.given.rounds is not None:
+        return _with_baseline(run, Sensitive(_consensus(run)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)
         exact = guarantee(
@@ -119,6 +144,10 @@ def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dic
     found = exact.map(
         lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
     )
+    return _with_baseline(run, found)
+
+
+def _with_baseline(run: Run, found: Sensitive[dict[str, Any]]) -> Sensitive[dict[str, Any]]:
     baseline = run.baseline()
     if baseline is None:
         return found

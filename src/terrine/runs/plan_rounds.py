@@ -23,6 +23,7 @@ from terrine.accounting.planning import Sample, _about, rule_of_thumb
 from terrine.budgets import FilterBudget
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import ConfidentGNMax, InteractiveGNMax, Mechanism
+from terrine.published import round_in_words
 from terrine.runs.interactive import plan_filter
 from terrine.votes import Votes
 
@@ -64,6 +65,10 @@ class PlannedRound:
     def numbers(self) -> tuple[Mechanism, int, int]:
         """As `plan_filter` takes them."""
         return self.mechanism, self.n_queries, self.n_answers
+
+    @property
+    def in_words(self) -> str:
+        return round_in_words(*self.numbers)
 
 
 def wishes(n_rounds: int) -> tuple[RoundWish, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from terrine._files import write_atomically, write_once
+from terrine._toml import toml_value
 from terrine.accounting.advice import Advice, about_epsilon
 from terrine.accounting.curves import Guarantee, delta_cost
 from terrine.budgets import UNIT_BITS, CountBudget, FilterBudget, Spending, has_check
@@ -28,8 +29,8 @@ from terrine.labeller.voters import repeats
 from terrine.mechanisms import Answers, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism, Outcome
 from terrine.published import LedgerHead, PublishedGuarantee, PublishedRound
 from terrine.relations import Relation
-from terrine.runs.base import Learning, Progress, load_answers, save_answers, write_json
-from terrine.runs.config import RoundConfig, RunConfig
+from terrine.runs.base import Learning, Progress, load_answers, read_json, save_answers, write_json
+from terrine.runs.config import RoundConfig, RunConfig, read_settings
 from terrine.runs.interactive import Asker, Round, ask_rounds, checked_rounds, merged, opinion_of
 from terrine.runs.plan_rounds import CONFIDENCE, PlannedRound, RoundWish, filter_of, plan_rounds
 from terrine.runs.ready import advice_of
@@ -98,6 +99,31 @@ def settings_of(one: PlannedRound) -> RoundConfig:
     kinds = {ConfidentGNMax: "confident", InteractiveGNMax: "interactive", GNMax: "gnmax", LNMax: "lnmax"}
     found = {**asdict(one.mechanism), "mechanism": kinds[type(one.mechanism)], "queries": one.n_queries}
     return RoundConfig.model_validate(found | ({"answers": one.n_answers} if has_check(one.mechanism) else {}))
+
+
+def toml_of(rounds: Sequence[PlannedRound], *, delta: float) -> str:
+    """The rounds as they stand in a run's settings."""
+    lines = ["[privacy]", f"delta = {toml_value(delta)}"]
+    for one in rounds:
+        numbers = settings_of(one).model_dump(exclude_none=True)
+        lines += ["", "[[rounds]]", *(f"{name} = {toml_value(value)}" for name, value in numbers.items())]
+    return "\n".join(lines)
+
+
+def rounds_in_words(folder: Path) -> list[str]:
+    """Of a run directory: what each round may ask and, once it has, what came of it; empty where it has no rounds."""
+    if not (folder / "config.toml").is_file() or not isinstance(
+        given := read_settings(folder / "config.toml"), RunConfig
+    ):
+        return []
+    if given.rounds is None or not (folder / "plan.json").is_file():
+        return []
+    path = folder / "guarantee.json"
+    if path.is_file():
+        shown = PublishedGuarantee.from_json(read_json(path, "terrine label")).rounds
+        return [f"{one.plan_in_words}; {one.in_words}" for one in shown]
+    plan = RoundsPlan.model_validate_json((folder / "plan.json").read_bytes())
+    return [one.in_words for one in plan.planned]
 
 
 def plan_of(config: RunConfig, *, n_classes: int, n_public: int) -> RoundsPlan:

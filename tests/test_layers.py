@@ -48,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets"},
     "report": GROUND | {"mechanisms", "accounting", "release", "budgets", "ledger", "published"},
-    "estimator": CHARGED | {"students", "published"},
+    "estimator": CHARGED | {"students", "published", "runs"},
     "service": CHARGED,
     "runs": CHARGED | {"students", "published", "report", "service"},
     "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},

@@ -1,4 +1,4 @@
-"""PATEClassifier(rounds=): one filter for all rounds, planned from an epsilon or given; refused before teachers vote."""
+"""PATEClassifier(rounds=): one filter for all rounds, planned or given; what cannot be is refused before a vote."""
 
 from __future__ import annotations
 

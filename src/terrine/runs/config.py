@@ -293,9 +293,19 @@ class LabelsConfig(_Part):
     """A label service, where the teachers are. Its key is in the environment's TERRINE_API_KEY, not here."""
 
     url: str = Field(pattern=r"^https?://")
-    queries: int = Field(ge=1)
+    queries: int | None = Field(default=None, ge=1)  # in one round; else see [[rounds]]
     ask: Literal["first", "random"] = "random"
     batch: int = Field(default=1000, ge=1)
+
+
+class RemoteRoundConfig(_Part):
+    """A round of questions to a service, whose mechanism it is."""
+
+    queries: int = Field(ge=1)
+    answers: int | None = Field(default=None, ge=1)  # after which the round ends
+    mechanism: Literal["confident", "gnmax", "lnmax", "interactive"] | None = (
+        None  # refused if the service's is another
+    )
 
 
 class RemoteConfig(_Part):
@@ -304,10 +314,13 @@ class RemoteConfig(_Part):
     seed: int = Field(default=0, ge=0)
     data: PublicDataConfig
     labels: LabelsConfig
+    rounds: list[RemoteRoundConfig] | None = Field(default=None, min_length=1)
     student: StudentConfig = StudentConfig()
 
     @model_validator(mode="after")
     def _no_features(self) -> Self:
+        if (self.labels.queries is None) == (self.rounds is None):
+            raise ValueError("give `queries` in [labels], or [[rounds]] with `queries` each, and not both")
         if self.student.kind == "features":
             raise ValueError(
                 'student.kind = "features" does not work with [labels]: choose "supervised", "vat" or "match"'

@@ -108,7 +108,7 @@ class Run(Learning):
     @cached_property
     def rounds(self) -> RoundsPlan:
         """Of a run in rounds: what each may ask, and the filter that pays for all of them."""
-        return kept_plan(self.folder, self.given, n_classes=len(self.task.classes), n_public=len(self.task.public))
+        return kept_plan(self.folder, self.given, task=lambda: self.task)
 
     @cached_property
     def task(self) -> Task:

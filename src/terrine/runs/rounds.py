@@ -7,7 +7,7 @@ is on disk before round 2 is asked, and no later student changes it.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from terrine.datasets import Task
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.labeller.voters import repeats
 from terrine.mechanisms import Answers, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism, Outcome
 from terrine.published import LedgerHead, PublishedGuarantee, PublishedRound
 from terrine.relations import Relation
@@ -158,11 +157,13 @@ def plan_of(config: RunConfig, *, n_classes: int, n_public: int) -> RoundsPlan:
     return RoundsPlan(rounds=[settings_of(one) for one in planned], epsilon=found.epsilon, order=found.order)
 
 
-def kept_plan(folder: Path, config: RunConfig, *, n_classes: int, n_public: int) -> RoundsPlan:
-    """The plan of a run directory: made once, then read."""
+def kept_plan(folder: Path, config: RunConfig, *, task: Callable[[], Task]) -> RoundsPlan:
+    """The plan of a run directory: made once, then read without a look at the data."""
     path = folder / "plan.json"
     if not path.is_file():
-        text = plan_of(config, n_classes=n_classes, n_public=n_public).model_dump_json(indent=2, exclude_none=True)
+        side = task()
+        found = plan_of(config, n_classes=len(side.classes), n_public=len(side.public))
+        text = found.model_dump_json(indent=2, exclude_none=True)
         write_atomically(path, lambda file: file.write(text.encode()))
     try:
         return RoundsPlan.model_validate_json(path.read_bytes())
@@ -274,11 +275,10 @@ def keep_rounds(
     everything = merged(rounds, given, n_rows=len(run.task.public))
     known = replace(everything, labels=everything.labels[rows], outcomes=everything.outcomes[rows])
     save_answers(run.folder / "answers.npz", rows, known)
-    X = run.task.public.X
     shown = [
         PublishedRound.of(
             given[k] if k < len(given) else None,
-            fresh=~repeats(X[one.rows]),
+            fresh=run.fresh(one.rows),
             mechanism=one.mechanism,
             answers_at_most=len(one.rows) if one.n_answers is None else one.n_answers,
         )

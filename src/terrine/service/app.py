@@ -129,9 +129,9 @@ class _Service:
             rows=rows,
             limits=limits,
             metrics=self.metrics,
-            n_rounds=len(labeller.mechanisms),
             threads=Threads(bodies=self._bodies, reads=self._reads),
         )
+        self.labels.n_rounds = len(labeller.mechanisms)
         self.budget = Latest(self.numbers.budget, self._reads)
         self.history = Latest(self.numbers.history, self._reads)
         self.head = Latest(ledger.head, self._reads)

@@ -45,6 +45,7 @@ class Labels:
     """
 
     desk: Desk
+    n_rounds = 1  # mechanisms that requests may name
 
     def __init__(
         self,
@@ -56,11 +57,10 @@ class Labels:
         limits: Limits,
         metrics: Metrics,
         threads: Threads,
-        n_rounds: int = 1,
     ) -> None:
         self._callers, self._ledger, self._classes = callers, ledger, classes
         self._rows, self._limits, self._metrics = rows, limits, metrics
-        self._threads, self._n_rounds = threads, n_rounds
+        self._threads = threads
         self._in_flight = BytesInFlight(limits.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,8 +146,8 @@ class Labels:
         if not request.scope["query_string"]:
             return 1
         told = request.query_params.get("round", "1")
-        if not (told.isascii() and told.isdecimal() and len(told) < 5 and 1 <= int(told) <= self._n_rounds):
-            raise Refused(422, "bad_request", str(no_such_round(told, self._n_rounds)))
+        if not (told.isascii() and told.isdecimal() and len(told) < 5 and 1 <= int(told) <= self.n_rounds):
+            raise Refused(422, "bad_request", str(no_such_round(told, self.n_rounds)))
         return int(told)
 
     async def _asked(self, request: Request, hold: Callable[[int], None]) -> Question:

@@ -59,7 +59,8 @@ def count_events(folder: str, kill_at: int) -> list[str]:
 
         def watched(*given: Any, **options: Any) -> Any:
             if owner is os:
-                of = re.sub(r"\.[0-9a-f]{16}\.tmp$", "", Path(given[1]).name)
+                path = Path(given[1])
+                of = re.sub(r"\.[0-9a-f]{16}\.tmp$", "", path.name) if path.parent == Path(folder) else "elsewhere"
             else:
                 of = f"in round {1 + Path(folder, 'round-2.proba.npz').exists()}"
             if before:

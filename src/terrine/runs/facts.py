@@ -65,7 +65,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         "unasked": unasked,
         "repeated": len(rows) - len(asked),
     }
-    given = round_answers(run.folder, len(shown.rounds))
+    given = round_answers(run, len(shown.rounds))
     if shown.rounds:
         kept = shown.reinforced or 0
         counts_of = {

@@ -289,10 +289,15 @@ def keep_rounds(
     return known
 
 
-def round_answers(folder: Path, n_rounds: int) -> list[Answers]:
-    """What each round released, as it was kept; the budget may have ended before the last one."""
-    paths = [folder / f"round-{k}.npz" for k in range(1, n_rounds + 1)]
-    return [load_answers(path)[1] for path in paths if path.is_file()]
+def round_answers(run: Learning, n_rounds: int) -> list[Answers]:
+    """What each round released to each question, as it was kept; the budget may have ended before the last one."""
+    found = []
+    for path in (run.folder / f"round-{k}.npz" for k in range(1, n_rounds + 1)):
+        if path.is_file():
+            rows, answers = load_answers(path)
+            fresh = run.fresh(rows)
+            found.append(replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh]))
+    return found
 
 
 def spending_in_rounds(given: Sequence[Answers], *, delta: float, order: float) -> dict[str, list[Any]]:

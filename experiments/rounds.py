@@ -15,7 +15,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from provenance import record
 
+from terrine.accounting.curves import round_up
 from terrine.datasets.mnist import read_idx
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "rounds.json"
@@ -85,14 +85,10 @@ def measure(out: Path, *, epsilons: list[float], seeds: int) -> None:
                 path = out / f"{name}-{epsilon:g}-{seed}.toml"
                 given = {"teachers": TEACHERS, "consensus": CONSENSUS, "delta": DELTA, "rounds": rounds}
                 path.write_text(SETTINGS.format(seed=seed, epsilon=epsilon, **given))
-                started = time.perf_counter()
                 command = [sys.executable, "-m", "terrine", "run", path.name, "--json"]
                 done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=True)
-                seconds = time.perf_counter() - started
                 found = json.loads(done.stdout)
-                cells.append(
-                    {"epsilon_given": epsilon, "seed": seed, "rounds": name, **cell(found), "seconds": seconds}
-                )
+                cells.append({"epsilon_given": epsilon, "seed": seed, "rounds": name, **cell(found)})
                 print(cells[-1], flush=True)
     RESULTS.write_text(json.dumps({"teachers": TEACHERS, "consensus": CONSENSUS, "cells": cells}, indent=1) + "\n")
     record("rounds", "python experiments/rounds.py measure OUT && python experiments/rounds.py show")
@@ -122,10 +118,9 @@ def page(found: dict[str, Any]) -> str:
         right = [one["accuracy"] for one in some]
         spread = f" ± {stdev(right):.1%}" if len(right) > 1 else ""
         rows.append(
-            f"| {epsilon:g} | {name} | {max(one['epsilon'] for one in some):.3f} | {some[0]['queries_at_most']:,} | "
+            f"| {epsilon:g} | {name} | {round_up(max(one['epsilon'] for one in some))} | {some[0]['queries_at_most']:,} | "
             f"{some[0]['answers_at_most']:,} | {mean(one['answered'] for one in some):,.0f} | "
-            f"{mean(one['reinforced'] for one in some):,.0f} | **{mean(right):.1%}**{spread} | "
-            f"{mean(one['seconds'] for one in some):,.0f} s |"
+            f"{mean(one['reinforced'] for one in some):,.0f} | **{mean(right):.1%}**{spread} |"
         )
     return PAGE.format(
         rows="\n".join(rows),
@@ -163,8 +158,8 @@ student of the first round has the other half ([rounds](../runs.md#rounds)). Noi
 `terrine run` plans. Questions are those that may be asked; *label kept* counts those for
 which the student kept its own label. Means over {seeds} seeds; ± is their standard deviation.
 
-| ε given | rounds | ε, publishable | questions | answers, at most | answered | label kept | student right | took |
-|---|---|---|---|---|---|---|---|---|
+| ε given | rounds | ε, publishable | questions | answers, at most | answered | label kept | student right |
+|---|---|---|---|---|---|---|---|
 {rows}
 
 {verdict}

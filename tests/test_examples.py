@@ -94,7 +94,7 @@ def copied(tmp_path, monkeypatch):
                 images(tmp_path)
             case "adult":
                 needed("adult/adult.data.gz", "adult/adult.test.gz")
-            case "mnist" | "mnist_few":
+            case "mnist" | "mnist_few" | "rounds":
                 needed(*(f"mnist/{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1",
                                                                "t10k-images-idx3", "t10k-labels-idx1")))  # fmt: skip
             case "glyph":  # a million images take a minute to draw; the dry run reads none of them
@@ -151,6 +151,15 @@ def test_a_dry_run_says_what_it_would_cost(name, copied, terrine):
     else:
         assert 0.9 * privacy.epsilon < said["epsilon"] <= privacy.epsilon
     assert not path.with_suffix("").exists()  # nothing was written
+
+
+def test_rounds_are_planned_for_their_epsilon(copied, terrine):
+    code, out, err = terrine("run", copied("rounds"), "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert [one["mechanism"]["kind"] for one in facts["rounds"]] == ["confident", "interactive"]
+    assert 1.9 < facts["guarantee"]["epsilon"] <= 2.0
+    assert facts["queries_at_most"] == sum(one["queries_at_most"] for one in facts["rounds"])
 
 
 @pytest.mark.parametrize("name", ["csv", "images"])

@@ -52,7 +52,7 @@ ARROWS: dict[str, set[str]] = {
     "published": GROUND | {"mechanisms", "accounting", "budgets"},
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
-    "estimator": CHARGED | {"students", "published", "tested_route"},
+    "estimator": CHARGED | {"students", "published", "tested_route", "runs"},
     "service": CHARGED,
     "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
     "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},

@@ -53,6 +53,7 @@ def said(name: str) -> str:
         ("glyph_students", "glyph_students"),
         ("student_by_teachers", "student_by_teachers"),
         ("table1", "table1"),
+        ("rounds", "rounds"),
     ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:

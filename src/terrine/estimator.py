@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -14,15 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
-from sklearn.utils.validation import _check_feature_names, check_array, check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from terrine import _validate
 from terrine.accounting.advice import Units, advise
 from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
-from terrine.budgets import has_check
+from terrine.budgets import Budget, has_check
 from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.encoding import encoded_new, encoded_private, encoder_for
+from terrine.datasets.given import any_rows, array_rows, private_rows
 from terrine.datasets.labels import indices_of, named_classes
 from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, numbers, takes_nan, takes_tables
 from terrine.datasets.rows import with_nan as where_nan
@@ -36,15 +36,14 @@ from terrine.ledger import Ledger, ledger_place
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism
 from terrine.partitioning import new_key, partition, public_units
 from terrine.published import LedgerHead, PublishedGuarantee
+from terrine.runs.fit_rounds import ask_planned, refuse_alone, wanted_rounds
+from terrine.runs.plan_rounds import PlannedRound, filter_of
 from terrine.schema import Schema, read_table
 from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
 from terrine.teachers import SklearnTeacher, poll_teachers
 from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.tested_route import STANDINS, Route, planned_route
 from terrine.votes import Votes
-
-# What scikit-learn says of rows without quoting them, in the first line
-_QUOTES_NOTHING = ("Expected 2D array", "Complex data not supported", "Found array with", "Input X contains")
 
 
 class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -62,6 +61,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         delta: of the guarantee; below one over the number of private records.
         mechanism: what answers, with ``n_queries`` and ``n_answers``; or None, for a plan from ``epsilon`` and the
             share of teachers assumed to agree, ``consensus``.
+        rounds: ask in rounds, the later ones with the student of those before: a number, planned from ``epsilon`` and
+            ``consensus``; or a list of (mechanism, n_queries, n_answers), the first one not InteractiveGNMax.
         n_queries: how many public rows are asked about (default: all, or as many as the plan gives).
         n_answers: how many are answered at most (default: all that pass the check).
         route: "tested" publishes all answers together if a private test says that they cost no more than ``target``,
@@ -83,7 +84,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         classes_: as given.
         guarantee_: what may be published: epsilon, delta, and between which neighbors. There is none (InputError)
             where the ledger ever answered with seeded noise: such answers are not private.
-        answers_: (n_queries,) what the teachers released.
+        answers_: (n_queries,) what the teachers released; of rounds, what they say together of each row that was asked.
+        rounds_: what each round released; empty without ``rounds``.
         student_: the fitted student.
         schema_, encoder_: what made numbers of the tables; None where rows were taken as they are.
 
@@ -109,6 +111,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_teachers: int = 100,
         delta: float | None = None,
         mechanism: Mechanism | None = None,
+        rounds: int | Sequence[tuple[Mechanism, int, int]] | None = None,
         n_queries: int | None = None,
         n_answers: int | None = None,
         route: Literal["tested"] | None = None,
@@ -130,6 +133,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.n_teachers = n_teachers
         self.delta = delta
         self.mechanism = mechanism
+        self.rounds = rounds
         self.n_queries = n_queries
         self.n_answers = n_answers
         self.route = route
@@ -194,7 +198,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.schema_ = None if self.encoder_ is None else self.encoder_.schema
         names, self.classes_ = self._classes()
         data, public = self._data(X, y, X_public, groups if unit is None else unit)
-        route = self._planned(len(names), len(public))
+        rounds = self._rounds(len(names), len(public))
+        route = _first(rounds) if rounds else self._planned(len(names), len(public))
         mechanism, n_queries, n_answers = route.mechanism, route.n_queries, route.n_answers
         self._advise(route, data=data, n_classes=len(names), n_public=len(public))
         everything = PublicData(public, nan_ok=True)
@@ -204,8 +209,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         )
         sizes = {"n_teachers": self.n_teachers, "n_classes": len(names)}
         assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
-        budget = route.budget(delta=self.delta, **sizes, relation=shares.relation, consensus=assumed)
-        asked = np.sort(np.random.default_rng([seed, 1]).permutation(len(public))[:n_queries])
+        budget: Budget
+        order = np.random.default_rng([seed, 1]).permutation(len(public))
+        if rounds:
+            budget = replace(filter_of(rounds, delta=self.delta), relation=shares.relation)
+            asked = order[: sum(one.n_queries for one in rounds)]
+        else:
+            budget = route.budget(delta=self.delta, **sizes, relation=shares.relation, consensus=assumed)
+            asked = np.sort(order[:n_queries])
         questions = PublicData(public[asked], nan_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
@@ -215,9 +226,25 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             votes = poll_teachers(
                 data, shares, self._teacher(), questions, classes=names, seed=seed, executor=self.executor
             )
-            labeller = Labeller(KeptVotes(questions, votes, classes=names), mechanism, ledger)
-            answers = labeller.label(questions, request_id=f"fit {new_key().hex()[:16]}")
+            voters, request = KeptVotes(questions, votes, classes=names), f"fit {new_key().hex()[:16]}"
+            if rounds:
+                found = ask_planned(
+                    rounds,
+                    public,
+                    asked,
+                    voters=voters,
+                    ledger=ledger,
+                    request_id=request,
+                    learn=lambda known: fit_student(
+                        self._student(), everything, known.labels, classes=names, seed=seed
+                    ),
+                )
+                known = found.known
+                answers = replace(known, labels=known.labels[asked], outcomes=known.outcomes[asked])
+            else:
+                answers = Labeller(voters, mechanism, ledger).label(questions, request_id=request)
             paid = ledger.summary()
+        self.rounds_ = found.given if rounds else ()
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         student = fit_student(self._student(), everything, lessons, classes=names, seed=seed)
@@ -226,15 +253,22 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.answers_: Answers = answers
         shown, secure = budget.guarantee(), answers.secure and paid.secure
         self._guarantee = shown if secure else None
+        outside = Path(folder) not in Path(place).parents
+        facts: dict[str, Any] = {
+            "n_teachers": self.n_teachers,
+            "ledger": LedgerHead(id=paid.ledger_id, head=paid.head) if outside else None,
+        }
+        if rounds:
+            self._published = found.published(shown, public, secure=secure, **facts)
+            return self
         self._published = PublishedGuarantee.of(
             shown,
             replace(answers, secure=secure),
             fresh=~repeats(questions.X),
-            n_teachers=self.n_teachers,
             queries_at_most=n_queries,
-            answers_at_most=budget.n_answers,
-            ledger=LedgerHead(id=paid.ledger_id, head=paid.head) if Path(folder) not in Path(place).parents else None,
+            answers_at_most=budget.limit.answers,
             test=paid.test,
+            **facts,
         )
         return self
 
@@ -281,7 +315,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             rows = matched(as_rows("X", X), kind, name="X", like="the rows it was fitted on")
         else:
             _check_feature_names(self, X, reset=False)
-            rows = _rows("X", X, nan_ok=_takes_nan(self._student()))
+            rows = array_rows("X", X, nan_ok=_takes_nan(self._student()))
             if rows.shape[1] != self.n_features_in_:
                 raise InputError(
                     f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
@@ -319,12 +353,12 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         learners = [self._teacher(), self._student()]
         nan_ok = all(map(_takes_nan, learners))
         public: Rows
-        rows = _any_rows("X", X)
+        rows = any_rows("X", X)
         self.__dict__.pop("feature_names_in_", None)
         self._as_numbers = False
         if rows is None:
             _check_feature_names(self, X, reset=True)
-            rows, public = _private_rows(X, nan_ok=nan_ok), _rows("X_public", X_public, nan_ok=nan_ok)
+            rows, public = private_rows(X, nan_ok=nan_ok), array_rows("X_public", X_public, nan_ok=nan_ok)
             if public.shape[1:] != rows.shape[1:]:
                 raise InputError(f"X_public must have the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
         else:
@@ -350,8 +384,25 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 return numbers(rows, who=""), numbers(public, who="")
         return rows, public
 
+    def _rounds(self, n_classes: int, n_public: int) -> tuple[PlannedRound, ...]:
+        """The rounds, where there are several: from public inputs only."""
+        if self.rounds is None:
+            return ()
+        if (self.mechanism, self.n_queries, self.n_answers) != (None, None, None):
+            raise InputError("rounds stand in the place of mechanism, n_queries and n_answers: leave these out.")
+        if (self.route, self.target) != (None, None):
+            raise InputError("rounds are charged by worst case: leave out route and target.")
+        return wanted_rounds(
+            self.rounds,
+            epsilon=self.epsilon,
+            delta=self.delta or 0.0,
+            standin=self._standin(n_classes),
+            n_public=n_public,
+        )
+
     def _planned(self, n_classes: int, n_public: int) -> Route:
         """What answers, how often it is asked and may answer, and the test if one decides: from public inputs only."""
+        refuse_alone(self.mechanism)
         if self.route not in (None, "tested"):
             raise InputError(f'route must be "tested" or None, got {self.route!r}.')
         if (self.target is None) == (self.route == "tested" and self.mechanism is not None):
@@ -382,7 +433,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Refuse what cannot work and warn of what hardly will, from public numbers only."""
         known = public_units(data, method=self.method)
         number = known if known is not None else self.planned_units
-        assumed = self.consensus if self.mechanism is None else None  # with a mechanism nobody chose a consensus
+        assumed = None if self.epsilon is None else self.consensus  # with a mechanism nobody chose a consensus
         found = advise(
             mechanism=route.mechanism,
             n_queries=route.n_queries,
@@ -441,52 +492,5 @@ def _has_pipeline(estimator: Any) -> bool:
     return any(isinstance(one, (Pipeline, ColumnTransformer)) for one in inside)
 
 
-def _any_rows(name: str, X: Any) -> Rows | None:
-    """Rows that are no array: sparse, texts, or a table with names; None where they are arrays of numbers."""
-    if isinstance(X, np.ndarray) and X.ndim != 1:
-        return None
-    if isinstance(X, (list, tuple)) and not (len(X) and isinstance(X[0], str)):
-        return None
-    try:
-        rows = as_rows(name, X)
-    except InputError:
-        if is_frame(X) or hasattr(X, "tocsr") or (isinstance(X, (list, tuple)) and isinstance(X[0], str)):
-            raise
-        return None
-    return None if isinstance(rows, np.ndarray) else rows
-
-
-def _rows(name: str, X: Any, *, nan_ok: bool) -> NDArray[Any]:
-    finite: Any = "allow-nan" if nan_ok else True
-    return np.asarray(
-        check_array(
-            X,
-            dtype="numeric",
-            allow_nd=True,
-            ensure_all_finite=finite,
-            input_name=name,
-            estimator="PATEClassifier",
-        )
-    )
-
-
-def _private_rows(X: Any, *, nan_ok: bool) -> NDArray[Any]:
-    """As `_rows`, but which row is wrong is said, what it holds is not."""
-    try:
-        rows = _rows("X", X, nan_ok=nan_ok)
-        # One fraction makes floats of all numbers in a list or a frame: so they are floats always
-        return rows if isinstance(X, np.ndarray) or rows.dtype.kind not in "biu" else rows.astype(np.float64)
-    except ValueError as error:
-        told = re.sub(r"shape=\(\d+", "shape=(", str(error).partition("\n")[0].rstrip(":"))  # not how many rows
-    if not told.startswith(_QUOTES_NOTHING):
-        told = f"X must be rows of numbers, all of one length; a row is not{_first_not_numbers(X)}."
-    raise InputError(told)
-
-
-def _first_not_numbers(X: Any) -> str:
-    for row, values in enumerate(X if isinstance(X, (list, tuple)) else np.asarray(X, dtype=object)):
-        try:
-            np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            return f": row {row}"
-    return ""
+def _first(rounds: Sequence[PlannedRound]) -> Route:
+    return Route(mechanism=rounds[0].mechanism, n_queries=rounds[0].n_queries, n_answers=rounds[0].n_answers)

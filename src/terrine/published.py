@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -13,9 +14,14 @@ from terrine._validate import JsonObject
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import mechanism_from_json, mechanism_to_json
 from terrine.errors import InputError
-from terrine.mechanisms import Answers, Mechanism, Outcome
+from terrine.mechanisms import Answers, InteractiveGNMax, Mechanism, Outcome
 
 _COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
+_NAMES = {"lnmax": "LNMax", "gnmax": "GNMax", "confident": "Confident-GNMax", "interactive": "Interactive-GNMax"}
+
+
+def _mechanism(value: Any) -> Mechanism | None:
+    return None if value is None else mechanism_from_json(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +33,69 @@ class LedgerHead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedRound:
+    """One of several rounds: what it might ask, and what came of it. Counts are of distinct questions.
+
+    Attributes:
+        reinforced: questions for which the student kept its own label, since no answer was released.
+        unasked: never put to the teachers, since the round had all its answers, or there was no budget left.
+    """
+
+    mechanism: Annotated[Mechanism, PlainValidator(mechanism_from_json)]
+    queries_at_most: int
+    answers_at_most: int
+    answered: int
+    reinforced: int
+    withheld: int
+    unasked: int
+    repeated: int = 0
+
+    @classmethod
+    def of(
+        cls, answers: Answers | None, *, fresh: NDArray[np.bool_], mechanism: Mechanism, answers_at_most: int
+    ) -> PublishedRound:
+        """What a round released; None: the budget ended before it."""
+        outcomes = np.full(len(fresh), int(Outcome.UNASKED)) if answers is None else answers.outcomes
+        named = {**_COUNTED, "reinforced": Outcome.REINFORCED}
+        return cls(
+            mechanism=mechanism,
+            queries_at_most=len(fresh),
+            answers_at_most=answers_at_most,
+            repeated=int((~fresh).sum()),
+            **{name: int((outcomes[fresh] == one).sum()) for name, one in named.items()},
+        )
+
+    def to_json(self) -> JsonObject:
+        return {**vars(self), "mechanism": mechanism_to_json(self.mechanism)}
+
+    @property
+    def plan_in_words(self) -> str:
+        return round_in_words(self.mechanism, self.queries_at_most, self.answers_at_most)
+
+    @property
+    def in_words(self) -> str:
+        """What came of it, in a line."""
+        own = f", {self.reinforced:,} kept the student's own label" if self.mechanism_is_interactive else ""
+        never = f", {self.unasked:,} not asked" if self.unasked else ""
+        return f"{self.answered:,} answered{own}, {self.withheld:,} withheld{never}"
+
+    @property
+    def mechanism_is_interactive(self) -> bool:
+        return isinstance(self.mechanism, InteractiveGNMax)
+
+
+def round_in_words(mechanism: Mechanism, n_queries: int, n_answers: int) -> str:
+    """What a round may do, in a line."""
+    kind = _NAMES[str(mechanism_to_json(mechanism)["kind"])]
+    return f"{kind}: at most {n_queries:,} questions and {n_answers:,} answers"
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedGuarantee(Guarantee):
     """A guarantee with what it covers: what guarantee.json holds. All of it is public.
 
     Attributes:
+        mechanism: what answered; None where several did, in ``rounds``.
         queries_at_most, answers_at_most: what the guarantee allows; fixed before the first question.
         n_queries, n_answers: of the whole budget of a label service; None elsewhere.
         answered, withheld, unasked: distinct questions, as the ledger counts them.
@@ -40,9 +105,10 @@ class PublishedGuarantee(Guarantee):
         why_unasked: "budget_exhausted" or "quota_exhausted", where a label service said so.
         service: the label service that answered, if one did.
         test: of a tested release, "passed" or "failed"; None by worst case.
+        rounds: of a run in rounds, in order; all other counts are their sums, and ``reinforced`` is one of them.
     """
 
-    mechanism: Annotated[Mechanism, PlainValidator(mechanism_from_json)]
+    mechanism: Annotated[Mechanism | None, PlainValidator(_mechanism)] = None
     n_teachers: int
     queries_at_most: int
     answers_at_most: int
@@ -57,6 +123,19 @@ class PublishedGuarantee(Guarantee):
     service: str | None = None
     ledger: LedgerHead | None = None
     test: str | None = None
+    rounds: tuple[PublishedRound, ...] = ()
+    reinforced: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mechanism is None) != bool(self.rounds):
+            raise InputError("A guarantee names the mechanism that answered, or the rounds in which several did.")
+
+    @classmethod
+    def of_rounds(cls, guarantee: Guarantee, rounds: Sequence[PublishedRound], *, secure: bool, **facts: Any) -> Self:
+        """What a guarantee covered in several rounds; ``facts`` as in `of`."""
+        names = ("queries_at_most", "answers_at_most", "answered", "withheld", "unasked", "reinforced", "repeated")
+        counts: Any = {name: sum(getattr(one, name) for one in rounds) for name in names}
+        return cls(**vars(guarantee), **{**counts, **facts}, rounds=tuple(rounds), secure_noise=secure)
 
     @classmethod
     def of(cls, guarantee: Guarantee, answers: Answers, *, fresh: NDArray[np.bool_], **facts: Any) -> Self:
@@ -73,5 +152,7 @@ class PublishedGuarantee(Guarantee):
         return cls(**vars(guarantee), **counts, **found, **facts)
 
     def to_json(self) -> JsonObject:
-        found = super().to_json() | {"mechanism": mechanism_to_json(self.mechanism), "publishable": self.secure_noise}
+        mechanism = None if self.mechanism is None else mechanism_to_json(self.mechanism)
+        found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
+        found["rounds"] = [one.to_json() for one in self.rounds] or None
         return {name: value for name, value in found.items() if value is not None}

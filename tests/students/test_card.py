@@ -55,6 +55,7 @@ def test_a_program_reads_what_holds(folder):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found.pop("date"))
     assert found.pop("terrine")
     assert found == {
+        "rounds": [],
         "epsilon": 1.0000000000000002,
         "delta": 1e-5,
         "basis": "worst case",

@@ -139,7 +139,7 @@ def advise(
     found = [
         *_about_units(units, share, n_teachers, n_classes),
         *_about_delta(delta, units, accept=accept_large_delta),
-        *_about_epsilon(epsilon if target is None else target),
+        *about_epsilon(epsilon if target is None else target),
         *_about_public_rows(n_queries, n_public),
         *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
     ]
@@ -219,7 +219,8 @@ def _about_delta(delta: float, units: Units | None, *, accept: bool) -> list[Fin
     ]
 
 
-def _about_epsilon(epsilon: float) -> list[Finding]:
+def about_epsilon(epsilon: float) -> list[Finding]:
+    """Whether a guarantee is a weak one."""
     if epsilon <= WEAK_EPSILON:
         return []
     return [

@@ -18,6 +18,7 @@ from terrine.accounting.advice import Units, advise
 from terrine.accounting.costs import Accountant, Bound
 from terrine.accounting.curves import Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
+from terrine.budgets import mechanism_to_json
 from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_bar
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning
@@ -39,6 +40,7 @@ from terrine.votes import Votes
 
 _ORDERS = 10_000  # at most, in a span
 _POINTS = 100  # of a plot
+_PUBLIC_ROWS = 1_000_000  # for a plan of rounds that is not told how many there are
 MechanismName = Literal["confident", "gnmax", "lnmax", "interactive"]
 
 
@@ -195,6 +197,12 @@ def plan_command(
         PlanAccountant,
         typer.Option(help="What must meet the budget: the worst case, or the exact cost."),
     ] = "worst-case",
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Plan this number of rounds with one budget: after the first the student is asked along."
+        ),
+    ] = None,
     route: Annotated[
         bool, typer.Option("--route", help="Also say whether the tested route would be expected to pay.")
     ] = False,
@@ -210,11 +218,11 @@ def plan_command(
         )
     known = None if units is None else Units(number=units, public=False)
     if questions is not None:
-        others = [teachers, classes, max_queries, min_accuracy]
-        if route or accountant != "worst-case" or others != [None] * 4:
+        others = [teachers, classes, max_queries, min_accuracy, rounds]
+        if route or accountant != "worst-case" or others != [None] * 5:
             raise InputError(
                 "--questions plans for the worst case, and takes none of --teachers, --classes, --max-queries, "
-                "--min-accuracy, --accountant and --route. Leave them out."
+                "--min-accuracy, --accountant, --route and --rounds. Leave them out."
             )
         _plan_questions(
             questions, epsilon=epsilon, delta=delta, units=known, accept_large_delta=accept_large_delta, as_json=as_json
@@ -231,6 +239,22 @@ def plan_command(
         imagined = 10_000 if route else 400  # a test hangs on rare queries
         votes = synthetic_votes(n_queries=imagined, n_classes=classes, n_teachers=teachers, consensus=consensus)
     accurate = 0.95 if min_accuracy is None else min_accuracy
+    if rounds is not None:
+        if route or accountant != "worst-case":
+            raise InputError("--rounds plans for the worst case: leave --route and --accountant out.")
+        _plan_rounds(
+            rounds,
+            votes,
+            epsilon=epsilon,
+            delta=delta,
+            max_queries=max_queries,
+            min_accuracy=accurate,
+            as_json=as_json,
+            units=known,
+            consensus=consensus,
+            accept_large_delta=accept_large_delta,
+        )
+        return
     proposal = plan(
         standin=votes,
         epsilon=epsilon,
@@ -303,6 +327,64 @@ def plan_command(
                 f"--target {round_up(tested.target)} --teachers {votes.n_teachers} --classes {votes.n_classes} "
                 f"--test-order {tested.order:.5g} --test-share {tested.share:g}"
             )
+    advice.check()
+
+
+def _plan_rounds(
+    n_rounds: int,
+    votes: Votes,
+    *,
+    epsilon: float,
+    delta: float,
+    max_queries: int | None,
+    min_accuracy: float,
+    as_json: bool,
+    **told: Any,
+) -> None:
+    """``told`` is what `advise` takes of units, consensus and delta."""
+    from terrine.runs.plan_rounds import STUDENT_KNOWS, filter_of, plan_rounds, wishes
+    from terrine.runs.rounds import toml_of
+
+    found = plan_rounds(
+        wishes(n_rounds),
+        standin=votes,
+        epsilon=epsilon,
+        delta=delta,
+        n_public=max_queries or _PUBLIC_ROWS,
+        min_accuracy=min_accuracy,
+    )
+    budget, settings = filter_of(found, delta=delta), toml_of(found, delta=delta)
+    advice = advise(  # of the first round, which must teach the student
+        mechanism=found[0].mechanism,
+        n_queries=found[0].n_queries,
+        n_answers=found[0].n_answers,
+        delta=delta,
+        n_teachers=votes.n_teachers,
+        n_classes=votes.n_classes,
+        n_public=max_queries,
+        standin=votes,
+        **told,
+    )
+    if as_json:
+        rounds = [
+            {**mechanism_to_json(one.mechanism), "n_queries": one.n_queries, "n_answers": one.n_answers}
+            for one in found
+        ]
+        print_json(
+            {"rounds": rounds, "epsilon": budget.epsilon, "delta": delta, "order": budget.order, "toml": settings}
+        )
+        return
+    print(f"A plan for ε = {epsilon:g} at δ = {delta:g} with {votes.n_teachers} teachers in {n_rounds} rounds:")
+    for k, one in enumerate(found, start=1):
+        print(f"Round {k}. {one.in_words}.")
+    print(f"One budget pays for all rounds: ε = {round_up(budget.epsilon)} at δ = {delta:g}, whatever the votes are.")
+    if n_rounds > 1:
+        print(
+            f"Later rounds assume that the student is sure of what most teachers choose for {STUDENT_KNOWS:.0%} of the "
+            "rows. The guarantee does not."
+        )
+    print_advice(advice)
+    print(f"In a run's settings, in the place of its [privacy]:\n\n{settings}")
     advice.check()
 
 

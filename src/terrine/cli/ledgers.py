@@ -46,13 +46,18 @@ def show_command(where: Where, as_json: Json = False) -> None:
     Keep the head: it proves later that nothing was removed.
     """
     from terrine.report.tables import print_ledger
+    from terrine.runs.rounds import rounds_in_words
 
     with _open(where) as ledger:
         found, accounts = ledger.summary(), ledger.accounts()
+    rounds = rounds_in_words(Path(where)) if Path(where).is_dir() else []
     if as_json:
-        print_json({**found.to_json(), "accounts": {name: vars(spent) for name, spent in sorted(accounts.items())}})
+        facts = {**found.to_json(), "accounts": {name: vars(spent) for name, spent in sorted(accounts.items())}}
+        print_json(facts | ({"rounds": rounds} if rounds else {}))
     else:
         print_ledger(found, accounts)
+        for k, one in enumerate(rounds, start=1):
+            print(f"Round {k}: {one}.")
 
 
 @ledger_app.command("verify")

@@ -385,11 +385,18 @@ def print_dry_run(found: DryRun) -> None:
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    mechanism = mechanism_to_json(found.mechanism)
-    kind = mechanism.pop("kind")
     table.add_row("teachers", f"{found.n_teachers:,}", f"{found.teacher}, on {escape(found.data)}")
-    table.add_row("mechanism", kind, ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-    table.add_row("questions, at most", f"{found.n_queries:,}", f"of {found.n_public:,} public rows")
+    answering = [("mechanism", found.mechanism)] if found.mechanism is not None else []
+    answering += [(f"round {k}", one.mechanism) for k, one in enumerate(found.rounds, start=1)]
+    for k, (name, chosen) in enumerate(answering):
+        mechanism = mechanism_to_json(chosen)
+        kind = mechanism.pop("kind")
+        table.add_row(name, str(kind), ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
+        if found.rounds:
+            one = found.rounds[k]
+            table.add_row("", "", f"at most {one.n_queries:,} questions and {one.n_answers:,} answers")
+    of_rows = f"{'about' if found.rounds else 'of'} {found.n_public:,} public rows"
+    table.add_row("questions, at most", f"{found.n_queries:,}", of_rows)
     table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
     table.add_row("student", found.student, "")
     epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
@@ -416,9 +423,13 @@ def print_label(run: Run | RemoteRun) -> None:
     if shown.test == "passed":
         print("The private test passed: all answers of the tested release are published.")
     print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
+    for k, one in enumerate(shown.rounds, start=1):
+        print(f"Round {k}: {one.plan_in_words}; {one.in_words}.")
     if shown.repeated:
         print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")
-    if shown.unasked:
+    if shown.unasked and shown.rounds:
+        print(f"{shown.unasked:,} were never asked: their round had all its answers, or the budget was used up.")
+    elif shown.unasked:
         full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
         print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
     epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."

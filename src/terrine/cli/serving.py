@@ -173,7 +173,8 @@ def app_of_run() -> FastAPI:
     ledger = run.ledger(served["ledger"])
     keys = Keys(ledger_place(served["ledger"], run.folder))
     rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
-    app = make_app(voters, run.mechanism, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
+    mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
+    app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app

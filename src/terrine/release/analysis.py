@@ -63,7 +63,7 @@ class CostOfVotes:
 
     accountant: Accountant
     epsilon: float
-    order: float
+    order: float | None
     expected_answered: float
     basis: str
     notes: tuple[str, ...]
@@ -123,7 +123,7 @@ class Analysis:
         return self.worst_case.epsilon
 
     @property
-    def data_independent_order(self) -> float:
+    def data_independent_order(self) -> float | None:
         """Of the worst case."""
         return self.worst_case.order
 

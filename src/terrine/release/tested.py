@@ -123,6 +123,7 @@ class ConditionalGuarantee(Guarantee):
         delta_release: chance that answers are published although they cost more; part of ``delta``.
     """
 
+    order: float
     mechanism: GNMax | ConfidentGNMax
     n_teachers: int
     n_classes: int

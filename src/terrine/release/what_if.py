@@ -26,7 +26,7 @@ class WhatIf:
 
     epsilon: float
     delta: float
-    order: float
+    order: float | None
     route: Route
     condition: str
     basis: str

@@ -166,12 +166,14 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
         view = {
             "advice": [],
             "tested": None,
+            "rounds": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
             "meaning": _meaning(guarantee),
             "asked": _asked(answers),
             "how": _how(facts["mechanism"]),
+            "hows": [_how(one["mechanism"]) for one in facts.get("rounds", [])],
             "flow": charts.flow(*_flow_notes(facts)),
             "spent": _spent(facts["spending"], guarantee["epsilon"]),
             "balance": _balance(answers["by_class"], answers["answered"]),
@@ -239,7 +241,9 @@ def _asked(answers: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _how(mechanism: dict[str, Any]) -> str | None:
+def _how(mechanism: dict[str, Any] | None) -> str | None:
+    if mechanism is None:  # several, in rounds
+        return None
     words = _HOW.get(mechanism["kind"])
     return None if words is None else words.format(**mechanism)
 

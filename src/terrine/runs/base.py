@@ -198,6 +198,7 @@ _ANY_TIME = (
     "teachers.workers",
     "labels.batch",
 )
+_ANSWERING = ("privacy.", "rounds")  # settings that teachers do not depend on
 _DERIVED = ("plan.json", "partition.npz", "partition.key", "features.safetensors", "rows.json", "service.json")
 
 
@@ -212,14 +213,14 @@ def _made_with(key: str, folder: Path) -> str | None:
             return "questions were asked and charged"
     if (folder / "votes.npz").exists():
         return "the teachers have voted"
-    if (folder / "teachers").exists() and not key.startswith("privacy."):
+    if (folder / "teachers").exists() and not key.startswith(_ANSWERING):
         return "teachers have been trained"
     return None
 
 
 def _forget(changed: list[str], folder: Path) -> None:
     """Remove what was derived from settings that have changed and that nothing else was made from yet."""
-    of_privacy = all(key in _ANY_TIME or key.startswith(("student.", "privacy.")) for key in changed)
+    of_privacy = all(key in _ANY_TIME or key.startswith(("student.", *_ANSWERING)) for key in changed)
     if all(key in _ANY_TIME or key.startswith("student.") for key in changed):
         return
     for name in _DERIVED[:1] if of_privacy else _DERIVED:

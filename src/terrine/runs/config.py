@@ -124,7 +124,7 @@ class PrivacyConfig(_Part):
     epsilon: float | None = Field(default=None, gt=0)
     consensus: float | None = Field(default=None, gt=0, lt=1)  # share of teachers that agree: an assumption
     min_accuracy: float | None = Field(default=None, gt=0, lt=1)  # share of right answers (default: 0.95; GNMax: 0.85)
-    mechanism: Literal["confident", "gnmax", "lnmax"] | None = None
+    mechanism: Literal["confident", "gnmax", "lnmax", "rounds"] | None = None  # "rounds": see [[rounds]]
     threshold: float | None = None
     sigma_check: float | None = Field(default=None, gt=0)
     sigma_vote: float | None = Field(default=None, gt=0)
@@ -150,12 +150,15 @@ class PrivacyConfig(_Part):
             "confident": ("threshold", "sigma_check", "sigma_vote", "queries"),
             "gnmax": ("sigma", "queries") if self.epsilon is None else ("epsilon",),
             "lnmax": ("scale", "queries"),
+            "rounds": () if self.epsilon is None else ("epsilon", "consensus"),
         }[self.mechanism]
         about = "a plan (no `mechanism` is set)" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
         for name in needed:
             if getattr(self, name) is None:
                 raise ValueError(f"{about} needs `{name}`")
         planned = {None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())
+        if self.mechanism == "rounds" and self.epsilon is not None:
+            planned = ("min_accuracy",)
         if self.mechanism == "gnmax" and self.epsilon is not None:
             planned = ("queries",) if self.queries is not None else ("min_accuracy",)
             if self.queries is None and self.consensus is None:
@@ -182,6 +185,53 @@ class PrivacyConfig(_Part):
         if self.target is None:
             raise ValueError('route = "tested" with a mechanism needs `target`, the epsilon to claim')
         return ("target", "order", "share")
+
+
+class RoundConfig(_Part):
+    """One of several rounds: a mechanism with its numbers, or a share of the budget, from which they are planned."""
+
+    mechanism: Literal["confident", "gnmax", "lnmax", "interactive"]
+    share: float | None = Field(default=None, gt=0, le=1)  # of the budget, where rounds are planned (default: equal)
+    threshold: float | None = None
+    sigma_check: float | None = Field(default=None, gt=0)
+    sigma_vote: float | None = Field(default=None, gt=0)
+    sigma: float | None = Field(default=None, gt=0)
+    scale: float | None = Field(default=None, gt=0)
+    student_confidence: float | None = Field(default=None, ge=0, le=1)  # interactive (default: 0.9)
+    queries: int | None = Field(default=None, ge=1)
+    answers: int | None = Field(default=None, ge=1)
+
+    def problem(self, *, planned: bool) -> str | None:
+        """What is missing or too much in it, in words."""
+        checked = ("threshold", "sigma_check", "sigma_vote")
+        noise = {"confident": checked, "interactive": checked, "gnmax": ("sigma",), "lnmax": ("scale",)}[self.mechanism]
+        about = f'mechanism = "{self.mechanism}"'
+        if planned and noise != checked:
+            return f'{about} is not planned from `epsilon`: use "confident" or "interactive", or give every noise'
+        needed = () if planned else (*noise, "queries")
+        allowed = {"mechanism", *needed, "share" if planned else "answers"}
+        allowed |= {"queries"} if planned else set()
+        allowed |= {"student_confidence"} if self.mechanism == "interactive" else set()
+        for name in needed:
+            if getattr(self, name) is None:
+                return f"{about} needs `{name}`, or `epsilon` in [privacy] for a plan"
+        for name in type(self).model_fields:
+            if name not in allowed and getattr(self, name) is not None:
+                return (
+                    f"{about} takes no `{name}`{' beside an `epsilon` in [privacy]' if planned else ''}: leave it out"
+                )
+        return None
+
+
+def _check_rounds(rounds: list[RoundConfig], *, planned: bool) -> None:
+    """Refuse rounds that could not be asked one after another."""
+    if rounds[0].mechanism == "interactive":
+        raise ValueError('the first of [[rounds]] is "interactive", which needs a student: begin with "confident"')
+    for k, one in enumerate(rounds, start=1):
+        if wrong := one.problem(planned=planned):
+            raise ValueError(f"round {k} of [[rounds]]: {wrong}")
+    if sum(one.share or 0.0 for one in rounds) > 1 + 1e-9:
+        raise ValueError("the `share`s of [[rounds]] add up to more than 1: make them smaller")
 
 
 class StudentConfig(_Part):
@@ -211,10 +261,25 @@ class RunConfig(_Part):
     features: FeaturesConfig | None = None
     teachers: TeachersConfig
     privacy: PrivacyConfig
+    rounds: list[RoundConfig] | None = Field(default=None, min_length=1)
     student: StudentConfig = StudentConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_are_a_mechanism(cls, given: Any) -> Any:
+        """[[rounds]] stand in the place of privacy.mechanism."""
+        if isinstance(given, dict) and given.get("rounds") and isinstance(privacy := given.get("privacy"), dict):
+            return {**given, "privacy": {"mechanism": "rounds", **privacy}}
+        return given
 
     @model_validator(mode="after")
     def _together(self) -> Self:
+        if (self.privacy.mechanism == "rounds") != (self.rounds is not None):
+            if self.rounds is None:
+                raise ValueError('privacy.mechanism = "rounds" needs [[rounds]] tables: add them')
+            raise ValueError("[[rounds]] stand in the place of privacy.mechanism: leave it out")
+        if self.rounds is not None:
+            _check_rounds(self.rounds, planned=self.privacy.epsilon is not None)
         if self.teachers.kind == "centroid" and self.features is None:
             raise ValueError('teachers.kind = "centroid" needs a [features] table: add one')
         if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
@@ -252,9 +317,19 @@ class LabelsConfig(_Part):
     """A label service, where the teachers are. Its key is in the environment's TERRINE_API_KEY, not here."""
 
     url: str = Field(pattern=r"^https?://")
-    queries: int = Field(ge=1)
+    queries: int | None = Field(default=None, ge=1)  # in one round; else see [[rounds]]
     ask: Literal["first", "random"] = "random"
     batch: int = Field(default=1000, ge=1)
+
+
+class RemoteRoundConfig(_Part):
+    """A round of questions to a service, whose mechanism it is."""
+
+    queries: int = Field(ge=1)
+    answers: int | None = Field(default=None, ge=1)  # after which the round ends
+    mechanism: Literal["confident", "gnmax", "lnmax", "interactive"] | None = (
+        None  # refused if the service's is another
+    )
 
 
 class RemoteConfig(_Part):
@@ -263,10 +338,13 @@ class RemoteConfig(_Part):
     seed: int = Field(default=0, ge=0)
     data: PublicDataConfig
     labels: LabelsConfig
+    rounds: list[RemoteRoundConfig] | None = Field(default=None, min_length=1)
     student: StudentConfig = StudentConfig()
 
     @model_validator(mode="after")
     def _no_features(self) -> Self:
+        if (self.labels.queries is None) == (self.rounds is None):
+            raise ValueError("give `queries` in [labels], or [[rounds]] with `queries` each, and not both")
         if self.student.kind == "features":
             raise ValueError(
                 'student.kind = "features" does not work with [labels]: choose "supervised", "vat" or "match"'
@@ -388,16 +466,24 @@ _KINDS = {
 def _keys(where: tuple[int | str, ...], kind: type[Settings]) -> list[str]:
     part: Any = kind
     for name in where:
-        kind = part.model_fields[str(name)].annotation
-        part = next((k for k in getattr(kind, "__args__", (kind,)) if hasattr(k, "model_fields")), kind)
+        if isinstance(name, int):  # a place in a list: its items are of the part's kind
+            continue
+        kind = part.model_fields[name].annotation
+        inside = [k for some in getattr(kind, "__args__", (kind,)) for k in (*getattr(some, "__args__", ()), some)]
+        part = next((k for k in inside if hasattr(k, "model_fields")), kind)
     return [_shown(name) for name in part.model_fields]
 
 
 def _table(values: dict[str, Any], name: str, lines: list[str]) -> None:
     tables = {key: value for key, value in values.items() if isinstance(value, dict) and name.count(".") == 0}
+    lists = {key: value for key, value in values.items() if key == "rounds" and not name}
     for key, value in values.items():
-        if key not in tables:
+        if key not in tables and key not in lists:
             lines.append(f"{toml_key(key)} = {toml_value(value)}")
+    for key, value in lists.items():
+        for one in value:
+            lines.extend(("", f"[[{key}]]"))
+            _table(one, key, lines)
     for key, value in tables.items():
         if value:
             inner = f"{name}.{toml_key(key)}" if name else toml_key(key)

@@ -13,7 +13,9 @@ from terrine.mechanisms import Mechanism
 from terrine.runs.config import read_config
 from terrine.runs.factories import any_budget_of, check_options, planned
 from terrine.runs.local import Run
+from terrine.runs.plan_rounds import PlannedRound
 from terrine.runs.ready import advice_of, check_extras
+from terrine.runs.rounds import advice_on, plan_of
 from terrine.runs.tasks import task_of
 from terrine.runs.tested import planned_chance
 from terrine.tested_budget import tested_words
@@ -26,6 +28,7 @@ class DryRun:
     Attributes:
         data: the name of the data set, or "own data".
         teacher, student: their kinds.
+        mechanism: what answers; None where several do, in ``rounds``.
         n_queries, n_answers: at most.
         guarantee: of the whole run, the worst case over all votes.
         advice: whether it will work; where it refuses something, so will the run.
@@ -38,21 +41,34 @@ class DryRun:
     n_teachers: int
     teacher: str
     student: str
-    mechanism: Mechanism
+    mechanism: Mechanism | None
     n_queries: int
     n_answers: int
     guarantee: Guarantee
     advice: Advice
     tested: tuple[str, ...] = ()
+    rounds: tuple[PlannedRound, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        answering: dict[str, Any] = {
+            "rounds": [
+                {
+                    "mechanism": mechanism_to_json(one.mechanism),
+                    "queries_at_most": one.n_queries,
+                    "answers_at_most": one.n_answers,
+                }
+                for one in self.rounds
+            ]
+        }
+        if self.mechanism is not None:
+            answering = {"mechanism": mechanism_to_json(self.mechanism)}
         return {
             "data": self.data,
             "classes": self.n_classes,
             "public_rows": self.n_public,
             "teachers": self.n_teachers,
             "teacher": self.teacher,
-            "mechanism": mechanism_to_json(self.mechanism),
+            **answering,
             "queries_at_most": self.n_queries,
             "answers_at_most": self.n_answers,
             "student": self.student,
@@ -69,6 +85,25 @@ def dry_run(source: str | Path) -> DryRun:
     check_options(given)
     check_extras(given, report=True)
     task, privacy = task_of(given.data), given.privacy
+    about: dict[str, Any] = {
+        "data": given.data.name or "own data",
+        "n_classes": len(task.classes),
+        "n_public": len(task.public),
+        "n_teachers": given.teachers.number,
+        "teacher": given.teachers.module or given.teachers.kind,
+        "student": given.student.kind,
+    }
+    if given.rounds is not None:
+        rounds = plan_of(given, n_classes=len(task.classes), n_public=len(task.public))
+        return DryRun(
+            **about,
+            mechanism=None,
+            n_queries=rounds.limit.queries,
+            n_answers=rounds.limit.answers,
+            guarantee=rounds.budget(delta=privacy.delta).guarantee(),
+            advice=advice_on(given, rounds, task),
+            rounds=tuple(rounds.planned),
+        )
     if privacy.wants_plan:
         privacy = planned(given, n_classes=len(task.classes), n_public=len(task.public))
     filled = given.model_copy(update={"privacy": privacy})
@@ -76,12 +111,7 @@ def dry_run(source: str | Path) -> DryRun:
     if isinstance(budget, TestedBudget):
         budget.check()
     return DryRun(
-        data=given.data.name or "own data",
-        n_classes=len(task.classes),
-        n_public=len(task.public),
-        n_teachers=given.teachers.number,
-        teacher=given.teachers.module or given.teachers.kind,
-        student=given.student.kind,
+        **about,
         mechanism=budget.mechanism,
         n_queries=budget.n_queries,
         n_answers=budget.n_answers or budget.n_queries,

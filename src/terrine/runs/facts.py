@@ -18,9 +18,11 @@ from terrine.accounting.curves import ORDERS, guarantee
 from terrine.budgets import mechanism_to_json
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
+from terrine.published import PublishedGuarantee
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
+from terrine.runs.rounds import round_answers, spending_in_rounds
 from terrine.runs.tested import NO_SPENDING, nothing_released, served_facts, tested_facts
 from terrine.sensitive import Sensitive
 
@@ -56,10 +58,29 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
     fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")
     asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
-    counts = np.bincount(asked.labels[asked.labels >= 0], minlength=len(task.classes))
+    counts = np.bincount(asked.labels[asked.outcomes == Outcome.TEACHERS], minlength=len(task.classes))
     failed = tested is not None and tested["failed"]
     unasked = 0 if failed else int((asked.outcomes == Outcome.UNASKED).sum())
     student = run.student_result()
+    counts_of = {
+        "asked": len(asked) - unasked,
+        "answered": asked.n_answered,
+        "withheld": 0 if failed else len(asked) - unasked - asked.n_answered,
+        "unasked": unasked,
+        **({"unreleased": len(asked)} if failed else {}),
+        "repeated": len(rows) - len(asked),
+    }
+    given = round_answers(run, len(shown.rounds))
+    if shown.rounds:
+        kept = shown.reinforced or 0
+        counts_of = {
+            "asked": shown.answered + shown.withheld + kept,
+            "answered": shown.answered,
+            "reinforced": kept,
+            "withheld": shown.withheld,
+            "unasked": shown.unasked,
+            "repeated": shown.repeated,
+        }
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -84,20 +105,18 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         },
         "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
         "tested": tested,
-        "mechanism": mechanism_to_json(answers.mechanism),
+        "mechanism": None if shown.rounds else mechanism_to_json(answers.mechanism),
+        "rounds": [
+            {**one.to_json(), "in_words": one.in_words, "plan_in_words": one.plan_in_words} for one in shown.rounds
+        ],
         "queries_at_most": shown.queries_at_most,
         "answers_at_most": shown.answers_at_most,
         "answers": {
-            "asked": len(asked) - unasked,
-            "answered": asked.n_answered,
-            "withheld": 0 if failed else len(asked) - unasked - asked.n_answered,
-            "unasked": unasked,
-            **({"unreleased": len(asked)} if failed else {}),
-            "repeated": len(rows) - len(asked),
+            **counts_of,
             "by_class": dict(zip(task.classes, counts.tolist(), strict=True)),
         },
-        "spending": NO_SPENDING if tested else spending(asked, delta=shown.delta),
-        "per_query": None if tested else _per_query(answers, order=shown.order),
+        "spending": _spending(shown, asked, given, tested=tested is not None),
+        "per_query": None if tested or shown.rounds or not shown.order else _per_query(answers, order=shown.order),
         "student": None if student is None else student.to_json(),
         "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
         "versions": _versions(),
@@ -118,10 +137,15 @@ def _without_folders(config: Settings) -> Settings:
 
 
 def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]]:
-    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves."""
+    """Consensus, the exact cost of these votes, and a student that is trained on the private rows themselves.
+
+    The exact cost is left out of runs in rounds: their questions depend on earlier answers.
+    """
     tested = tested_facts(run)
     _, answers = nothing_released(run) if tested and tested["failed"] else run.released()
     votes = run.vote()
+    if run.given.rounds is not None:
+        return _with_baseline(run, Sensitive(_consensus(run)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)
         exact = guarantee(
@@ -130,6 +154,10 @@ def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dic
     found = exact.map(
         lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
     )
+    return _with_baseline(run, found)
+
+
+def _with_baseline(run: Run, found: Sensitive[dict[str, Any]]) -> Sensitive[dict[str, Any]]:
     baseline = run.baseline()
     if baseline is None:
         return found
@@ -156,6 +184,16 @@ def spending(answers: Answers, *, delta: float) -> dict[str, list[Any]]:
     check, vote = unit_costs(answers.mechanism)
     epsilons = [0.0, *((check * int(n) + vote * int(answered[n])).epsilon(delta=delta) for n in at[1:])]
     return {"queries": at.tolist(), "epsilon": epsilons, "answered": answered[at].tolist()}
+
+
+def _spending(shown: PublishedGuarantee, asked: Answers, given: list[Answers], *, tested: bool) -> dict[str, list[Any]]:
+    if tested:
+        return NO_SPENDING
+    if shown.rounds:
+        return spending_in_rounds(given, delta=shown.delta, order=shown.order or 0.0)
+    found = spending(asked, delta=shown.delta)
+    # By Rényi bounds: the whole budget's guarantee covers every part of it too
+    return {**found, "epsilon": [min(one, shown.epsilon) for one in found["epsilon"]]}
 
 
 def _per_query(answers: Answers, *, order: float) -> dict[str, float]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from terrine.budgets import LARGEST_EPSILON, FilterBudget, Spending, has_check
 from terrine.datasets.data import PublicData, array_of
 from terrine.errors import BudgetError, InputError, TerrineWarning
 from terrine.labeller import Labeller
+from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, InteractiveGNMax, Mechanism, Outcome
 from terrine.relations import Relation
 from terrine.students.api import FittedStudent, Student, fit_student
@@ -39,10 +40,23 @@ class Round:
         mechanism: InteractiveGNMax compares the votes with the student's probabilities; the first round has no student
             yet and takes a mechanism that needs none.
         rows: (n_queries,) indices of public rows; the same row may be asked again in a later round.
+        n_answers: after this number of answers the round ends, and the rest of its rows is not asked (default: none).
     """
 
     mechanism: Mechanism
     rows: NDArray[np.int64]
+    n_answers: int | None = None
+
+
+class Asker(Protocol):
+    """A Labeller, or one on another machine."""
+
+    def label(
+        self, X: Any, *, request_id: str, student_proba: ArrayLike | None = None, progress: Progress | None = None
+    ) -> Answers: ...
+
+
+Opinion = Callable[[int, Answers], NDArray[np.float64]]  # (round, what is known so far) -> probabilities on its rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,41 +144,125 @@ def fit_interactive(
     rounds: the student of what was answered is returned, with an UnaskedWarning.
     """
     rows = array_of(public, who="fit_interactive")
-    asked_in = _checked_rounds(rounds, n_rows=len(rows))
+    asked_in = checked_rounds(rounds, n_rows=len(rows))
     askers = [labeller(one.mechanism) for one in rounds]  # what does not fit the ledger is refused before any charge
     if any(asker.ledger is not askers[0].ledger for asker in askers):
         raise InputError("All rounds must be paid from one ledger; `labeller` gave Labellers on several ledgers.")
-    labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
-    outcomes = np.full(len(rows), Outcome.ABSTAINED, dtype=np.int64)
-    fitted: Any = None
+
+    def learned(known: Answers, k: int) -> FittedStudent:
+        told = None if progress is None else _part(progress, k - 1, len(rounds))
+        return fit_student(student, rows, known, classes=classes, seed=seed, progress=told)
+
+    def opinion(k: int, known: Answers) -> NDArray[np.float64]:
+        return opinion_of(lambda: learned(known, k - 1), rows[asked_in[k - 1].rows], known, n_classes=len(classes))
+
+    given = ask_rounds(asked_in, rows, askers, request_id=request_id, opinion=opinion)
+    known = merged(asked_in, given, n_rows=len(rows))
+    return InteractiveResult(student=learned(known, len(rounds)), rounds=tuple(given), labels=known.labels)
+
+
+def opinion_of(learned: Callable[[], FittedStudent], X: Any, known: Answers, *, n_classes: int) -> NDArray[np.float64]:
+    """A student's probabilities; where nothing was answered yet nothing is learned, and all classes are as likely."""
+    if (known.labels == ABSTAIN).all():
+        return np.full((len(X), n_classes), 1 / n_classes)
+    proba: NDArray[np.float64] = np.asarray(learned().predict_proba(X), dtype=np.float64)
+    return proba
+
+
+def ask_rounds(
+    rounds: Sequence[Round],
+    rows: Any,
+    askers: Sequence[Asker],
+    *,
+    request_id: str,
+    opinion: Opinion,
+    progress: Progress | None = None,
+) -> list[Answers]:
+    """What each round released; where the budget ends, so do the rounds, with an UnaskedWarning.
+
+    Args:
+        rounds: as `checked_rounds` gives them.
+        askers: who asks, one for each round; all of them on one ledger.
+        request_id: round k asks as "<request_id> <k>".
+        opinion: the student's probabilities on a round's rows. They are part of the question: after a crash they must
+            be the same.
+    """
     given: list[Answers] = []
-    for k, (one, asker, asked) in enumerate(zip(rounds, askers, asked_in, strict=True), start=1):
-        proba = fitted.predict_proba(rows[asked]) if isinstance(one.mechanism, InteractiveGNMax) else None
+    for k, (one, asker) in enumerate(zip(rounds, askers, strict=True), start=1):
+        known = merged(rounds[: k - 1], given, n_rows=len(rows)) if given else None
+        proba = opinion(k, known) if known is not None and isinstance(one.mechanism, InteractiveGNMax) else None
+        told = None if progress is None else _part(progress, k - 1, len(rounds))
         try:
-            answers = asker.label(rows[asked], request_id=f"{request_id} {k}", student_proba=proba)
+            answers = _ask(asker, one, rows[one.rows], f"{request_id} {k}", proba, told)
         except BudgetError as error:
-            if fitted is None:
+            if not given:
                 raise
             _warn_unasked(
                 f"The budget has no room for round {k} (left: {error.remaining}). The student has learned from the "
                 "rounds before it."
             )
             break
-        if unasked := int((answers.outcomes == Outcome.UNASKED).sum()):
+        full = one.n_answers is not None and answers.n_answered >= one.n_answers
+        if not full and (unasked := int((answers.outcomes == Outcome.UNASKED).sum())):
             _warn_unasked(
-                f"The budget ran out in round {k}: {unasked:,} of its {len(asked):,} rows were not asked about."
+                f"The budget ran out in round {k}: {unasked:,} of its {len(one.rows):,} rows were not asked about."
             )
         given.append(answers)
-        by_teachers = answers.outcomes == Outcome.TEACHERS
-        sure = (answers.outcomes == Outcome.REINFORCED) & (outcomes[asked] != Outcome.TEACHERS)
-        for kept in (sure, by_teachers):
-            labels[asked[kept]], outcomes[asked[kept]] = answers.labels[kept], answers.outcomes[kept]
-        known = Answers(
-            labels=labels, outcomes=outcomes, mechanism=one.mechanism, secure=all(some.secure for some in given)
-        )
-        told = None if progress is None else _part(progress, k - 1, len(rounds))
-        fitted = fit_student(student, rows, known, classes=classes, seed=seed, progress=told)
-    return InteractiveResult(student=fitted, rounds=tuple(given), labels=labels)
+    return given
+
+
+def _ask(
+    asker: Asker, one: Round, X: Any, request_id: str, proba: NDArray[np.float64] | None, progress: Progress | None
+) -> Answers:
+    """A round's answers. With a limit on them it asks no more rows at a time than may be answered yet.
+
+    When to stop follows from released outcomes alone, so that a rerun makes the same requests.
+    """
+    if one.n_answers is None:
+        return asker.label(X, request_id=request_id, student_proba=proba, progress=progress)
+    fresh, n = ~repeats(X), len(X)
+    labels, outcomes = np.full(n, ABSTAIN, dtype=np.int64), np.full(n, int(Outcome.UNASKED), dtype=np.int64)
+    secure, start = True, 0
+    while start < n and (left := one.n_answers - int((outcomes[fresh] == Outcome.TEACHERS).sum())) > 0:
+        part = slice(start, min(start + left, n))
+        try:
+            some = asker.label(
+                X[part],
+                request_id=f"{request_id} {start}+{part.stop - start}",
+                student_proba=None if proba is None else proba[part],
+            )
+        except BudgetError:
+            if start == 0:
+                raise
+            break
+        labels[part], outcomes[part], secure = some.labels, some.outcomes, secure and some.secure
+        if (some.outcomes == Outcome.UNASKED).any():
+            break
+        start = part.stop
+        if progress is not None:
+            progress(start / n)
+    return Answers(labels=labels, outcomes=outcomes, mechanism=one.mechanism, secure=secure)
+
+
+def merged(rounds: Sequence[Round], given: Sequence[Answers], *, n_rows: int) -> Answers:
+    """(n_rows,) what all rounds together say of each public row: the one place where it is decided whose label counts.
+
+    A teachers' label counts before a reinforced one, and a later one of a kind before an earlier one. The mechanism is
+    the last round's.
+    """
+    labels = np.full(n_rows, ABSTAIN, dtype=np.int64)
+    outcomes = np.full(n_rows, int(Outcome.UNASKED), dtype=np.int64)
+    for one, answers in zip(rounds, given, strict=False):  # rounds that the budget had no room for gave nothing
+        before = outcomes[one.rows]
+        asked = answers.outcomes != Outcome.UNASKED
+        kept = np.where(asked & (before == Outcome.UNASKED), answers.outcomes, before)
+        counts = answers.outcomes == Outcome.TEACHERS
+        counts |= (answers.outcomes == Outcome.REINFORCED) & (before != Outcome.TEACHERS)
+        outcomes[one.rows] = np.where(counts, answers.outcomes, kept)
+        labels[one.rows[counts]] = answers.labels[counts]
+    return Answers(
+        labels=labels, outcomes=outcomes, mechanism=given[-1].mechanism, secure=all(some.secure for some in given)
+    )
 
 
 def _checked_plan(k: int, mechanism: Mechanism, n_queries: int, n_answers: int) -> tuple[Mechanism, int, int]:
@@ -176,8 +274,8 @@ def _checked_plan(k: int, mechanism: Mechanism, n_queries: int, n_answers: int) 
     return mechanism, queries, answers
 
 
-def _checked_rounds(rounds: Sequence[Round], *, n_rows: int) -> list[NDArray[np.int64]]:
-    """The rows of each round; a bad one is refused before any is asked."""
+def checked_rounds(rounds: Sequence[Round], *, n_rows: int) -> list[Round]:
+    """The rounds, their rows as whole numbers; a bad one is refused before any is asked."""
     if not rounds:
         raise InputError("Give at least one round.")
     if isinstance(rounds[0].mechanism, InteractiveGNMax):
@@ -195,7 +293,7 @@ def _checked_rounds(rounds: Sequence[Round], *, n_rows: int) -> list[NDArray[np.
         if asked.min() < 0 or asked.max() >= n_rows:
             wrong = asked[(asked < 0) | (asked >= n_rows)][0]
             raise InputError(f"rows of round {k} must be from 0 to {n_rows - 1}, got {wrong}.")
-        result.append(asked.astype(np.int64))
+        result.append(replace(one, rows=asked.astype(np.int64)))
     return result
 
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from terrine._files import write_atomically, write_once
 from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus, consensus
-from terrine.budgets import CountBudget, TestedBudget, canonical, difference
+from terrine.budgets import Budget, TestedBudget, canonical, difference
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
@@ -42,6 +42,8 @@ from terrine.runs.factories import (
     teacher_of,
 )
 from terrine.runs.ready import advice_of, check_disk
+from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
+from terrine.runs.served import ServedTeachers
 from terrine.runs.tasks import task_of
 from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
 from terrine.sensitive import Sensitive, unheard
@@ -61,30 +63,6 @@ _AT_ONCE = 32  # queries: a kill between charge and answer costs no more, and no
 
 class _Failed(JsonObject):
     failed: int
-
-
-class ServedTeachers:
-    """Kept teachers behind a public function of rows: what a service asks. Everything but the votes is public."""
-
-    def __init__(
-        self,
-        ensemble: TeacherEnsemble,
-        *,
-        row_shape: tuple[int, ...],
-        dtype: str,
-        see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
-    ) -> None:
-        self.n_teachers, self.classes, self.relation = ensemble.n_teachers, ensemble.classes, ensemble.relation
-        self.identity = ensemble.identity
-        self.row_shape, self.dtype = row_shape, dtype
-        self._ensemble, self._see = ensemble, see
-
-    def vote(self, X: NDArray[Any]) -> Votes:
-        """Secret."""
-        return self._ensemble.vote(X if self._see is None else self._see(X))
-
-    def __repr__(self) -> str:
-        return f"<{self._ensemble!r}>"
 
 
 class Run(Learning):
@@ -111,6 +89,8 @@ class Run(Learning):
     @cached_property
     def config(self) -> RunConfig:
         """The settings, where a plan was asked for with its numbers: planned once, from public inputs."""
+        if self.given.rounds is not None:
+            return self.given.model_copy(update={"rounds": self.rounds.rounds})
         if not self.given.privacy.wants_plan:
             return self.given
         path = self.folder / "plan.json"
@@ -123,6 +103,11 @@ class Run(Learning):
         except ValidationError:
             raise InputError(f"{path} is damaged. Delete it, and the run plans again.") from None
         return self.given.model_copy(update={"privacy": privacy})
+
+    @cached_property
+    def rounds(self) -> RoundsPlan:
+        """Of a run in rounds: what each may ask, and the filter that pays for all of them."""
+        return kept_plan(self.folder, self.given, task=lambda: self.task)
 
     @cached_property
     def task(self) -> Task:
@@ -142,7 +127,8 @@ class Run(Learning):
 
     @property
     def mechanism(self) -> Mechanism:
-        return mechanism_of(self.config.privacy)
+        """What answers; of a run in rounds, in the first of them."""
+        return mechanism_of(self.config.privacy) if self.given.rounds is None else self.rounds.planned[0].mechanism
 
     def teach(self, *, progress: Progress | None = None) -> Partition:
         """Deal the rows to teachers and, if they are kept, train them; only what is missing.
@@ -171,6 +157,8 @@ class Run(Learning):
     @cached_property
     def advice(self) -> Advice:
         """Whether the plan will work: from public numbers only, so that it may be shown."""
+        if self.given.rounds is not None:
+            return advice_on(self.given, self.rounds, self.task)
         return advice_of(self.given, any_budget_of(self.config, n_classes=len(self.task.classes)), self.task)
 
     def check(self) -> None:
@@ -180,10 +168,12 @@ class Run(Learning):
         self.advice.check()
         taught = (self.folder / "partition.npz").is_file()
         each = 0 if taught else self._preflight().check()
-        budget = any_budget_of(self.config, n_classes=len(self.task.classes))
+        n_classes = len(self.task.classes)
+        in_rounds = self.given.rounds is not None
+        limit = self.rounds.limit if in_rounds else any_budget_of(self.config, n_classes=n_classes).limit
         teachers_bytes = each * self.config.teachers.number
-        check_disk(self.folder, budget, n_classes=len(self.task.classes), teachers_bytes=teachers_bytes)
-        self.try_student(n_answers=budget.n_answers or budget.n_queries)
+        check_disk(self.folder, limit, n_classes=n_classes, teachers_bytes=teachers_bytes)
+        self.try_student(n_answers=limit.answers)
         self._checked = True
 
     def partition(self) -> Partition:
@@ -227,27 +217,34 @@ class Run(Learning):
 
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are put to the teachers: a public choice."""
-        privacy, n_public = self.config.privacy, len(self.task.public)
-        assert privacy.queries is not None
-        if privacy.queries > n_public:
-            raise InputError(f"privacy.queries must be at most {n_public}, the public rows, got {privacy.queries}.")
-        match privacy.ask:
+        n_public, n_queries = len(self.task.public), self._n_asked
+        if n_queries > n_public:
+            raise InputError(f"privacy.queries must be at most {n_public}, the public rows, got {n_queries}.")
+        match self.config.privacy.ask:
             case "first":
-                return np.arange(privacy.queries)
+                return np.arange(n_queries)
             case "random":
                 order = np.random.default_rng([self.config.seed, 1]).permutation(n_public)
-                return order[: privacy.queries]
+                return order[:n_queries]
             case _:
                 from terrine.features import representative_rows
 
-                return representative_rows(self._learned, privacy.queries, seed=self.config.seed)
+                return representative_rows(self._learned, n_queries, seed=self.config.seed)
+
+    @property
+    def _n_asked(self) -> int:
+        """Rows that are put to the teachers; rounds may ask one twice, and they vote on it once."""
+        if self.given.rounds is not None:
+            return min(self.rounds.limit.queries, len(self.task.public))
+        assert self.config.privacy.queries is not None
+        return self.config.privacy.queries
 
     def vote(self, *, progress: Progress | None = None) -> Votes:
         """The teachers' votes on the rows that are asked. Secret."""
         path = self.folder / "votes.npz"
         if path.is_file():
             votes = Votes.load(path)
-            if len(votes) != self.config.privacy.queries:
+            if len(votes) != self._n_asked:
                 raise InputError(f"{path} is not on the rows that this run asks about. Move it away, and vote again.")
             return votes
         fix(self)
@@ -293,7 +290,7 @@ class Run(Learning):
         require_fixed(self)
         if (self.folder / "answers.npz").is_file():
             raise InputError(f"{self.folder} has answers already, from the votes before. Begin a new run with --out.")
-        fits = len(votes) == self.config.privacy.queries and votes.n_classes == len(self.task.classes)
+        fits = len(votes) == self._n_asked and votes.n_classes == len(self.task.classes)
         if not fits or votes.queries != queries_digest(self._queries().X):
             raise InputError(
                 "These votes are not on the rows and classes that this run asks about. Tally ballots of runs with the "
@@ -356,9 +353,11 @@ class Run(Learning):
         known = self.task.public_y
         return consensus(self.vote(), truth=None if known is None else known[self.asked()])
 
-    def budget(self, *, n_classes: int | None = None) -> CountBudget | TestedBudget:
+    def budget(self, *, n_classes: int | None = None) -> Budget:
         path = self.folder / "partition.npz"
         shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
+        if self.given.rounds is not None:
+            return self.rounds.budget(delta=self.given.privacy.delta, relation=shares.relation)
         if n_classes is None and self.config.privacy.route == "tested":
             n_classes = len(self.task.classes)
         return any_budget_of(self.config, n_classes=n_classes or 0, relation=shares.relation)
@@ -367,6 +366,8 @@ class Run(Learning):
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
         check_student(self.config.student)
         self.check()
+        if self.given.rounds is not None:
+            return label_rounds(self, progress=progress, at_once=_AT_ONCE)
         rows = self.asked()
         X = self.task.public.X[rows]
         voters = KeptVotes(X, self.vote(), classes=self.task.classes)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from terrine.accounting.advice import Advice, Units, advise
-from terrine.budgets import CountBudget, TestedBudget
+from terrine.budgets import CountBudget, Spending, TestedBudget
 from terrine.datasets import Task
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, MissingDependencyError
@@ -80,14 +80,14 @@ def check_extras(config: Settings, *, report: bool) -> None:
 
 def check_disk(
     folder: Path,
-    budget: CountBudget | TestedBudget,
+    limit: Spending,
     *,
     n_classes: int,
     teachers_bytes: int,
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> None:
     """Refuse a disk that cannot hold what the run will write, by an estimate from public numbers."""
-    needed = budget.n_queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes + _SPARE
+    needed = limit.queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes + _SPARE
     left = free(folder)
     if left < needed:
         raise InputError(

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from terrine._files import write_once
-from terrine.budgets import canonical
+from terrine.budgets import canonical, mechanism_from_json
 from terrine.datasets import Task
 from terrine.errors import InputError, LedgerError
 from terrine.labeller.voters import repeats
@@ -20,6 +21,9 @@ from terrine.mechanisms import Answers
 from terrine.published import LedgerHead
 from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
+from terrine.runs.interactive import Round
+from terrine.runs.plan_rounds import PlannedRound
+from terrine.runs.rounds import ask_kept, keep_rounds, rounds_on
 from terrine.runs.tasks import public_task_of
 from terrine.service.client import RemoteLabeller
 from terrine.service.schemas import About, Budget, Guarantee
@@ -68,11 +72,18 @@ class RemoteRun(Learning):
     def asked(self) -> NDArray[np.int64]:
         """(n_queries,) which public rows are asked about."""
         labels, n_public = self.config.labels, len(self.task.public)
-        if labels.queries > n_public:
-            raise InputError(f"labels.queries must be at most {n_public}, the public rows, got {labels.queries}.")
+        queries = labels.queries or 0
+        for k, one in enumerate(self.config.rounds or (), start=1):
+            if one.queries > n_public:
+                raise InputError(
+                    f"queries of round {k} must be at most {n_public}, the public rows, got {one.queries}."
+                )
+            queries = min(queries + one.queries, n_public)
+        if queries > n_public:
+            raise InputError(f"labels.queries must be at most {n_public}, the public rows, got {queries}.")
         if labels.ask == "first":
-            return np.arange(labels.queries)
-        return np.random.default_rng([self.config.seed, 1]).permutation(n_public)[: labels.queries]
+            return np.arange(queries)
+        return np.random.default_rng([self.config.seed, 1]).permutation(n_public)[:queries]
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Ask the service: it charges; a rerun gets the same answers at no cost."""
@@ -80,6 +91,8 @@ class RemoteRun(Learning):
         if not (self.folder / "answers.npz").exists():
             self.try_student(n_answers=len(rows))
         request = read_json(self._request(), "terrine label")["request_id"]
+        if self.config.rounds is not None:
+            return self._label_rounds(rows, request, progress=progress)
         with self._labeller() as labeller:
             self._compare(labeller.about(), "guarantee", "mechanism", "classes", "n_teachers")
             answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
@@ -105,6 +118,47 @@ class RemoteRun(Learning):
         )
         return answers
 
+    def rounds(self, rows: NDArray[np.int64]) -> list[Round]:
+        """The rounds of the settings, with the service's mechanisms."""
+        given, offered = self.config.rounds or [], self.about.rounds or [self.about.mechanism]
+        if len(given) > len(offered):
+            raise InputError(
+                f"{len(given)} rounds are asked for, and {self.config.labels.url} has {len(offered)}. Leave some out, "
+                "or ask the service's owner for a service with [[rounds]]."
+            )
+        planned = []
+        for k, (one, mechanism) in enumerate(zip(given, offered, strict=False), start=1):
+            if one.mechanism is not None and one.mechanism != mechanism["kind"]:
+                raise InputError(
+                    f'Round {k} asks for mechanism = "{one.mechanism}", and the service\'s is "{mechanism["kind"]}".'
+                )
+            answers = one.queries if one.answers is None else min(one.answers, one.queries)
+            planned.append(
+                PlannedRound(mechanism=mechanism_from_json(mechanism), n_queries=one.queries, n_answers=answers)
+            )
+        return rounds_on(rows, planned)
+
+    def _label_rounds(self, rows: NDArray[np.int64], request: str, *, progress: Progress | None) -> Answers:
+        """As `label`, in rounds: the student's probabilities are kept here before they are sent."""
+        rounds = self.rounds(rows)
+        with self._labeller() as labeller:
+            self._compare(labeller.about(), "guarantee", "mechanism", "rounds", "classes", "n_teachers")
+            askers = [_RoundAsker(labeller, k) for k in range(1, len(rounds) + 1)]
+            given = ask_kept(self, rounds, askers, request_id=request, progress=progress)
+            budget = labeller.budget()
+        self._compare(budget, "guarantee")
+        return keep_rounds(
+            self,
+            rounds,
+            [replace(some, secure=some.secure and budget.secure) for some in given],
+            rows=rows,
+            guarantee=self.about.guarantee.read(),
+            n_teachers=self.about.n_teachers,
+            why_unasked=labeller.why_unasked,
+            service=self.config.labels.url,
+            ledger=LedgerHead(id=budget.ledger_id, head=budget.head),
+        )
+
     def fresh(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """As the service sees rows, which casts them to its teachers' type."""
         return ~repeats(self.task.public.X[rows].astype(self.about.dtype))
@@ -128,6 +182,20 @@ class RemoteRun(Learning):
         if not path.is_file():
             write_once(path, canonical({"request_id": f"run {secrets.token_hex(8)}"}).encode())
         return path
+
+
+class _RoundAsker:
+    """A service's labeller, with the number of a round."""
+
+    def __init__(self, labeller: RemoteLabeller, number: int) -> None:
+        self._labeller, self._number = labeller, number
+
+    def label(
+        self, X: Any, *, request_id: str, student_proba: ArrayLike | None = None, progress: Progress | None = None
+    ) -> Answers:
+        return self._labeller.label(
+            X, request_id=request_id, student_proba=student_proba, round=self._number, progress=progress
+        )
 
 
 def _fixed(value: object) -> object:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from terrine.accounting.planning import Plan
-from terrine.budgets import CountBudget, TestedBudget
+from terrine.budgets import Budget, CountBudget, FilterBudget, TestedBudget
 from terrine.errors import InputError, LedgerError
 from terrine.mechanisms import ABSTAIN, Answers, Mechanism, Outcome
 from terrine.published import LedgerHead
@@ -19,6 +19,8 @@ from terrine.runs.config import PrivacyConfig, RunConfig
 from terrine.tested_budget import tested_words
 from terrine.tested_route import Route, planned_route, with_chance
 from terrine.votes import Votes
+
+B = TypeVar("B", CountBudget, FilterBudget, TestedBudget, CountBudget | TestedBudget, Budget)
 
 if TYPE_CHECKING:
     from terrine.ledger import Ledger
@@ -56,7 +58,7 @@ def tested_budget(
     return found
 
 
-def planned_chance(budget: CountBudget | TestedBudget, consensus: float | None) -> CountBudget | TestedBudget:
+def planned_chance(budget: B, consensus: float | None) -> B | TestedBudget:
     return with_chance(budget, consensus) if isinstance(budget, TestedBudget) else budget
 
 
@@ -75,7 +77,7 @@ def require_fixed(run: Run) -> None:
         )
 
 
-def refuse_earlier_votes(folder: Path, budget: CountBudget | TestedBudget) -> None:
+def refuse_earlier_votes(folder: Path, budget: Budget) -> None:
     """Votes that are older than the ledger: the target could depend on them."""
     if isinstance(budget, TestedBudget) and (folder / "votes.npz").exists():
         raise LedgerError(

@@ -2,7 +2,7 @@
 
 # Annotations are read at once (no __future__ import): FastAPI looks up names of functions within functions.
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from terrine.budgets import TestedBudget, mechanism_to_json
 from terrine.errors import InputError, TerrineError
 from terrine.labeller import KeptVotes, Labeller, Voters
 from terrine.ledger import Ledger
-from terrine.mechanisms import Mechanism
+from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.noise import Noise
 from terrine.service import schemas
 from terrine.service.batching import Desk
@@ -32,6 +32,7 @@ from terrine.service.limits import Limits, Refused
 from terrine.service.middleware import Metrics, Watch, hold_metrics_folder
 from terrine.service.pacing import PacedVoters
 from terrine.service.parsing import RowFormat
+from terrine.service.rounds import RoundLabellers
 from terrine.service.wire import GATE, Gate
 
 __all__ = ["Limits", "make_app"]
@@ -60,7 +61,7 @@ _WHAT = {
 
 def make_app(
     voters: Voters,
-    mechanism: Mechanism,
+    mechanism: Mechanism | Sequence[Mechanism],
     ledger: Ledger,
     keys: Keys,
     *,
@@ -71,6 +72,7 @@ def make_app(
     """The app for teachers, a mechanism, and the ledger that pays.
 
     Args:
+        mechanism: what answers; or one for each round, which requests name, on a ledger that pays for all of them.
         rows: what the teachers take.
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
     """
@@ -82,7 +84,8 @@ def make_app(
         )
     if limits.pace > 0 and not isinstance(voters, KeptVotes):  # votes that are kept are found in a time of their own
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
-    labeller = Labeller(voters, mechanism, ledger, rng=rng)
+    several = [mechanism] if isinstance(mechanism, LNMax | GNMax | ConfidentGNMax) else list(mechanism)
+    labeller = RoundLabellers([Labeller(voters, one, ledger, rng=rng) for one in several])
     service = _Service(labeller, voters, ledger, keys, rows, limits)
 
     @asynccontextmanager
@@ -117,7 +120,7 @@ class _Service:
     """What the routes share. Each kind of work has its own threads, so that none of it keeps another waiting."""
 
     def __init__(
-        self, labeller: Labeller, voters: Voters, ledger: Ledger, keys: Keys, rows: RowFormat, limits: Limits
+        self, labeller: RoundLabellers, voters: Voters, ledger: Ledger, keys: Keys, rows: RowFormat, limits: Limits
     ) -> None:
         self.labeller, self.voters, self.ledger, self.keys = labeller, voters, ledger, keys
         self.rows, self.limits = rows, limits
@@ -136,6 +139,7 @@ class _Service:
             metrics=self.metrics,
             threads=Threads(bodies=self._bodies, reads=self._reads),
         )
+        self.labels.n_rounds = len(labeller.mechanisms)
         self.budget = Latest(self.numbers.budget, self._reads)
         self.history = Latest(self.numbers.history, self._reads)
         self.head = Latest(ledger.head, self._reads)
@@ -169,7 +173,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     Caller = Annotated[Key, Depends(service.caller)]
     keyed = may(401, 429, 503)
     voters, limits, numbers = service.voters, service.limits, service.numbers
-    classes = list(voters.classes)
+    classes, several = list(voters.classes), service.labeller.mechanisms
 
     @app.post(
         "/v1/labels",
@@ -212,6 +216,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             dtype=service.rows.dtype,
             n_teachers=voters.n_teachers,
             mechanism=mechanism_to_json(service.labeller.mechanism),
+            rounds=[mechanism_to_json(one) for one in several] if len(several) > 1 else [],
             guarantee=schemas.Guarantee(**numbers.guarantee.to_json()),
             key=key.name,
             role=key.role,

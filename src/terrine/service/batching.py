@@ -6,14 +6,21 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from terrine.errors import TeachersError, TerrineError
-from terrine.labeller import Labeller, Question
+from terrine.labeller import Question
 from terrine.mechanisms import Answers
 
 Result = Answers | TerrineError
 Waiting = tuple[Question, int, "asyncio.Future[Answers]"]  # its number of rows, and who waits
+
+
+class Answering(Protocol):
+    """A Labeller, or several."""
+
+    def label_each(self, requests: Sequence[Question]) -> list[Result]: ...
 
 
 class Busy(TerrineError):
@@ -29,7 +36,7 @@ class Desk:
         at_once: the most rows that are asked together; a larger request is asked alone.
     """
 
-    def __init__(self, labeller: Labeller, *, waiting: int = 1024, at_once: int = 4096) -> None:
+    def __init__(self, labeller: Answering, *, waiting: int = 1024, at_once: int = 4096) -> None:
         self._labeller = labeller
         self._waiting = waiting
         self._at_once = at_once

@@ -100,6 +100,7 @@ class RemoteLabeller:
         weakref.finalize(self, self._http.close)
         about = self.about()
         self.mechanism: Mechanism = mechanism_from_json(about.mechanism)
+        self.rounds: tuple[Mechanism, ...] = tuple(map(mechanism_from_json, about.rounds)) or (self.mechanism,)
         self.classes: tuple[str, ...] = tuple(about.classes)
         self.row_shape: tuple[int, ...] = tuple(about.row_shape)
         self.n_teachers: int = about.n_teachers
@@ -111,7 +112,8 @@ class RemoteLabeller:
         """What the service takes and gives, and its guarantee."""
         try:
             found = About.model_validate(self._call("GET", "/v1/about"), strict=True)
-            mechanism_from_json(found.mechanism)
+            for one in (found.mechanism, *found.rounds):
+                mechanism_from_json(one)
         except ValidationError as error:
             first = error.errors()[0]
             wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
@@ -141,21 +143,28 @@ class RemoteLabeller:
         *,
         request_id: str,
         student_proba: ArrayLike | None = None,
+        round: int = 1,
         progress: Progress | None = None,
     ) -> Answers:
         """Answers to public rows, as `Labeller.label` gives them: the same request again costs nothing.
 
         Where the budget, or the key's quota, has room for some rows only, the rest are `Outcome.UNASKED`, and
-        `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised.
+        `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised. ``round``
+        chooses among the service's ``rounds``, where it has several mechanisms.
         """
+        round = _validate.integer("round", round, at_least=1)
+        if round > len(self.rounds):
+            raise InputError(f"round must be at most {len(self.rounds)}, the rounds of {self.url}, got {round}.")
+        mechanism = self.rounds[round - 1]
         rows = array_of(X, who="A label service")
         if rows.shape[1:] != self.row_shape:
             raise InputError(f"X must have rows of shape {self.row_shape}, got {rows.shape[1:]}.")
-        if isinstance(self.mechanism, InteractiveGNMax) != (student_proba is not None):
+        if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
             raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
         proba = None if student_proba is None else np.asarray(student_proba, dtype=np.float64)
         if proba is not None and proba.shape != (len(rows), len(self.classes)):
             raise InputError(f"student_proba must have shape {(len(rows), len(self.classes))}, got {proba.shape}.")
+        of_round = {} if round == 1 else {"round": round}  # an older service knows no rounds
         self.budget()  # before as after: all answers are of one ledger
         labels = np.full(len(rows), ABSTAIN, dtype=np.int64)
         outcomes = np.full(len(rows), int(Outcome.UNASKED), dtype=np.int64)
@@ -165,7 +174,7 @@ class RemoteLabeller:
             part = slice(start, start + self._batch)
             try:
                 name = request_id if len(rows) <= self._batch else f"{request_id} {start}+{self._batch}"
-                found = self._ask(rows[part], name, None if proba is None else proba[part])
+                found = self._ask(rows[part], name, None if proba is None else proba[part], **of_round)
             except BudgetError as error:
                 exhausted = error  # rows that were answered before still have their answers: go on
                 self.why_unasked = "quota_exhausted" if isinstance(error, QuotaError) else "budget_exhausted"
@@ -178,7 +187,7 @@ class RemoteLabeller:
         if exhausted is not None and (outcomes == Outcome.UNASKED).all():
             raise exhausted
         self.budget()
-        return Answers(labels=labels, outcomes=outcomes, mechanism=self.mechanism, secure=secure)
+        return Answers(labels=labels, outcomes=outcomes, mechanism=mechanism, secure=secure)
 
     def close(self) -> None:
         self._http.close()
@@ -192,16 +201,18 @@ class RemoteLabeller:
     def __repr__(self) -> str:
         return f"<RemoteLabeller: {self.mechanism} of {self.n_teachers} teachers, at {self.url}>"
 
-    def _ask(self, rows: NDArray[Any], request_id: str, proba: NDArray[np.float64] | None) -> dict[str, Any]:
+    def _ask(
+        self, rows: NDArray[Any], request_id: str, proba: NDArray[np.float64] | None, **params: int
+    ) -> dict[str, Any]:
         if proba is not None:
             sent = {"request_id": request_id, "rows": rows.tolist(), "student_proba": proba.tolist()}
-            return self._call("POST", "/v1/labels", json=sent)
+            return self._call("POST", "/v1/labels", params=params, json=sent)
         file = io.BytesIO()
         np.save(file, np.ascontiguousarray(rows), allow_pickle=False)
         return self._call(
             "POST",
             "/v1/labels",
-            params={"request_id": request_id},
+            params={"request_id": request_id, **params},
             content=file.getvalue(),
             headers={"Content-Type": _NPY},
         )

@@ -25,6 +25,7 @@ from terrine.service.keys import Key
 from terrine.service.limits import BytesInFlight, Limits, Refused
 from terrine.service.middleware import Metrics
 from terrine.service.parsing import NPY, SMALL, BodyError, RowFormat, read_json, read_npy
+from terrine.service.rounds import RoundQuestion, no_such_round
 from terrine.service.schemas import OUTCOMES, REQUEST_ID_LENGTH, WhyUnasked
 
 
@@ -44,6 +45,7 @@ class Labels:
     """
 
     desk: Desk
+    n_rounds = 1  # mechanisms that requests may name
 
     def __init__(
         self,
@@ -81,7 +83,8 @@ class Labels:
                 held += size
 
             try:
-                asked = await self._asked(request, hold)
+                of_round = self._round(request)
+                asked = RoundQuestion(**vars(await self._asked(request, hold)), round=of_round)
                 n_rows = len(np.asarray(asked.X))
                 answers = await self._paced(asked, key)
                 return await self._response(request, asked.request_id, answers, key)
@@ -137,6 +140,15 @@ class Labels:
         except TimeoutError:
             said = f"A body must arrive within {limits.seconds:g} s, at {limits.least} bytes a second or more."
             raise Refused(400, "body_too_slow", said) from None
+
+    def _round(self, request: Request) -> int:
+        """The round whose mechanism answers: in the address, whatever the body is."""
+        if not request.scope["query_string"]:
+            return 1
+        told = request.query_params.get("round", "1")
+        if not (told.isascii() and told.isdecimal() and len(told) < 5 and 1 <= int(told) <= self.n_rounds):
+            raise Refused(422, "bad_request", str(no_such_round(told, self.n_rounds)))
+        return int(told)
 
     async def _asked(self, request: Request, hold: Callable[[int], None]) -> Question:
         request_id = request.query_params.get("request_id") if request.scope["query_string"] else None

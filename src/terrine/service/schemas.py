@@ -98,6 +98,11 @@ class About(_Shown):
     dtype: str = Field(examples=["float32"])
     n_teachers: int = Field(ge=1)
     mechanism: dict[str, Any] = Field(examples=[{"kind": "gnmax", "sigma": 40.0}])
+    rounds: list[dict[str, Any]] = Field(
+        [],
+        description="Where the service has several mechanisms, one for each round: `?round=2` asks the second. "
+        "`mechanism` is the first.",
+    )
     guarantee: Guarantee
     key: str = Field(description="Name of the key that asked.")
     role: str = Field(examples=["client"])
@@ -209,7 +214,14 @@ LABELS: dict[str, Any] = {
             "required": False,
             "schema": {"type": "string", "minLength": 1, "maxLength": REQUEST_ID_LENGTH},
             "description": "With an .npy body only.",
-        }
+        },
+        {
+            "name": "round",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "integer", "minimum": 1, "default": 1},
+            "description": "Which of `rounds` of GET /v1/about answers.",
+        },
     ],
     "requestBody": {
         "required": True,

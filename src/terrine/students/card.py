@@ -84,6 +84,7 @@ class Card(_Json):
         relation: what two neighboring data sets differ in; ``unit``: whose contribution that is (row, unit, teacher).
         private: whether the guarantee holds: False if a seeded sampler drew the noise of the answers.
         mechanism, parameters: what drew the answers: its kind, and its numbers by name.
+        rounds: where several mechanisms answered, one after another: what each might do, and what came of it.
         n_queries, n_answers: the budget: at most this number of questions and of answers.
         n_answered: answers that the student had to learn from.
         ledger: where the ledger stood that paid for the answers.
@@ -111,6 +112,7 @@ class Card(_Json):
     terrine: str
     date: str | None
     notes: tuple[str, ...] = ()
+    rounds: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, about: About, facts: Mapping[str, Any], *, terrine: str, date: str | None) -> Card:
@@ -138,6 +140,7 @@ class Card(_Json):
                 "terrine": terrine,
                 "date": date,
                 "notes": facts.get("notes") or [],
+                "rounds": facts.get("rounds") or [],
             }
         )
 
@@ -194,7 +197,8 @@ def _privacy(card: Card) -> list[str]:
         ("protects", None if card.unit is None else f"each {card.unit} of the private data"),
         ("two data sets are neighbors if", None if card.relation is None else Relation(card.relation).sentence),
         ("rests on", card.basis),
-        ("mechanism", _mechanism(card)),
+        ("mechanism", _mechanism(card.mechanism, card.parameters)),
+        *((f"round {k}", _round(one)) for k, one in enumerate(card.rounds, start=1)),
         ("teachers", None if card.n_teachers is None else f"{card.n_teachers:,}"),
         ("budget, fixed beforehand", f"at most {at_most}" if at_most else None),
         ("ledger that was charged", None if head is None else f"`{head.id}`, entry {head.seq:,}, hash `{head.hash}`"),
@@ -203,11 +207,20 @@ def _privacy(card: Card) -> list[str]:
     return [*lines, *_table([(name, value) for name, value in rows if value is not None])]
 
 
-def _mechanism(card: Card) -> str | None:
-    if card.mechanism is None:
+def _mechanism(kind: str | None, parameters: Mapping[str, float]) -> str | None:
+    if kind is None:
         return None
-    numbers = [f"{name} {value:g}" + (" votes" if name in _IN_VOTES else "") for name, value in card.parameters.items()]
-    return _MECHANISMS.get(card.mechanism, card.mechanism) + (f": {', '.join(numbers)}" if numbers else "")
+    numbers = [f"{name} {value:g}" + (" votes" if name in _IN_VOTES else "") for name, value in parameters.items()]
+    return _MECHANISMS.get(kind, kind) + (f": {', '.join(numbers)}" if numbers else "")
+
+
+def _round(one: Mapping[str, Any]) -> str:
+    numbers = dict(one["mechanism"])
+    own = f", {one['reinforced']:,} kept the student's own label" if numbers["kind"] == "interactive" else ""
+    return (
+        f"{_mechanism(numbers.pop('kind'), numbers)}; at most {one['queries_at_most']:,} questions and "
+        f"{one['answers_at_most']:,} answers; {one['answered']:,} answered{own}, {one['withheld']:,} withheld"
+    )
 
 
 def _accuracy(card: Card) -> str:

@@ -118,7 +118,8 @@ def page(found: dict[str, Any]) -> str:
         right = [one["accuracy"] for one in some]
         spread = f" ± {stdev(right):.1%}" if len(right) > 1 else ""
         rows.append(
-            f"| {epsilon:g} | {name} | {round_up(max(one['epsilon'] for one in some))} | {some[0]['queries_at_most']:,} | "
+            f"| {epsilon:g} | {name} | {round_up(max(one['epsilon'] for one in some))} | "
+            f"{some[0]['queries_at_most']:,} | "
             f"{some[0]['answers_at_most']:,} | {mean(one['answered'] for one in some):,.0f} | "
             f"{mean(one['reinforced'] for one in some):,.0f} | **{mean(right):.1%}**{spread} |"
         )

@@ -145,7 +145,7 @@ def verdict(cells: list[dict[str, Any]]) -> str:
             f"At ε = {epsilon:g} two rounds give {mean(gains):+.1%} accuracy, from {min(gains):+.1%} to "
             f"{max(gains):+.1%} over the seeds."
         )
-    return " ".join(said)
+    return " ".join([*said, "Where such a range includes 0, the seeds do not tell the two apart."])
 
 
 PAGE = """# Two rounds beside one, at the same ε

@@ -18,10 +18,10 @@ from terrine import _validate
 from terrine._validate import JsonObject
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
+from terrine.accounting.profile_costs import CountAccountant, count_guarantee
 from terrine.errors import InputError
 from terrine.mechanisms import Mechanism
 from terrine.relations import Relation
-from terrine.release.tested import publishable_guarantee
 from terrine.spending import (
     SCHEMA,
     Spending,
@@ -65,6 +65,8 @@ class CountBudget:
         n_answers: the most votes that are released (default: n_queries). Without a check every query is answered.
         delta: of the guarantee.
         relation: what neighboring data sets may differ in, as the partition says.
+        accountant: "profile", privacy profiles where they give less than Rényi bounds; or "renyi", as budgets had it
+            that were stored before there was a choice, and keep it.
     """
 
     mechanism: Mechanism
@@ -73,6 +75,7 @@ class CountBudget:
     n_answers: int | None = None  # never None once made
     delta: float
     relation: Relation = Relation.ONE_TEACHER
+    accountant: CountAccountant = "profile"
 
     def __post_init__(self) -> None:
         mechanism_to_json(self.mechanism)
@@ -89,6 +92,7 @@ class CountBudget:
         object.__setattr__(self, "n_answers", answers)
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "relation", Relation(self.relation))
+        _validate.choice("accountant", self.accountant, ("profile", "renyi"))
 
     @property
     def limit(self) -> Spending:
@@ -99,9 +103,13 @@ class CountBudget:
         return ORDERS
 
     def guarantee(self) -> Guarantee:
-        """Of everything that may ever be answered under this budget: the worst case, at the best order."""
-        found = publishable_guarantee(
-            self.mechanism, n_queries=self.n_queries, n_answers=self.n_answers, delta=self.delta
+        """Of everything that may ever be answered under this budget: the worst case."""
+        found = count_guarantee(
+            self.mechanism,
+            n_queries=self.n_queries,
+            n_answers=self.n_answers,
+            delta=self.delta,
+            accountant=self.accountant,
         )
         return replace(found, relation=self.relation)
 
@@ -127,6 +135,7 @@ class CountBudget:
         return f"{spending.queries} queries and {'' if left else 'up to '}{spending.answers} answers"
 
     def to_json(self) -> JsonObject:
+        chosen = {} if self.accountant == "renyi" else {"accountant": self.accountant}  # ledgers hash this text
         return {
             "schema": SCHEMA,
             "kind": "count",
@@ -135,6 +144,7 @@ class CountBudget:
             "n_answers": self.n_answers,
             "delta": self.delta,
             "relation": self.relation.sentence,  # not its code: ledgers hash this text
+            **chosen,
         }
 
 
@@ -234,6 +244,8 @@ def budget_from_json(value: Any) -> Budget:
     known: dict[str, Any] = {name: field for name, field in value.items() if name not in ("schema", "kind")}
     kinds: dict[str, type[Budget]] = {"count": CountBudget, "filter": FilterBudget, "tested": TestedBudget}
     kind = kinds.get(str(value.get("kind")))
+    if kind is CountBudget:
+        known.setdefault("accountant", "renyi")  # of budgets from before there was a choice
     if kind is None or set(known) != {field.name for field in fields(kind)}:
         raise InputError(
             "This JSON does not describe a budget: its kind must be count, filter or tested, with exactly that kind's "
@@ -247,10 +259,13 @@ def budget_from_json(value: Any) -> Budget:
 def difference(expected: Budget, got: Budget) -> str | None:
     """The first field in which two budgets differ, in words; None where they are equal."""
     ours, theirs = expected.to_json(), got.to_json()
-    for name in ("kind", *(field.name for field in fields(expected) if field.name != "pass_chance")):
+    for name in ("kind", *(field.name for field in fields(expected) if field.name not in _NO_DIFFERENCE)):
         if ours[name] != theirs.get(name):
             return f"{name}={_shown(ours[name])}, not {name}={_shown(theirs.get(name))}"
     return None
+
+
+_NO_DIFFERENCE = ("pass_chance", "accountant")  # what is allowed is the same; what a ledger began with holds
 
 
 def _shown(value: Any) -> str:

@@ -251,7 +251,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.student_ = student if self.encoder_ is None else replace(student, extra=self.encoder_.files())
         never_predicted(self.student_, everything)
         self.answers_: Answers = answers
-        shown, secure = budget.guarantee(), answers.secure and paid.secure
+        shown, secure = paid.budget.guarantee(), answers.secure and paid.secure
         self._guarantee = shown if secure else None
         outside = Path(folder) not in Path(place).parents
         facts: dict[str, Any] = {

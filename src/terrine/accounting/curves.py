@@ -169,23 +169,26 @@ def guarantee(
     """
     delta = _validate.between("delta", delta, 0.0, 1.0)
     _validate.choice("conversion", conversion, ("tight", "classic"))
-    public_notes: list[str] = []
-    if n_records is not None:
-        n_records = _validate.integer("n_records", n_records, at_least=1)
-        if delta >= 1 / n_records:
-            note = (
-                f"delta={delta:g} is not below 1/{n_records}, one over the number of records: "
-                "such a delta allows one record in the data set to be published outright."
-            )
-            public_notes.append(note)
-            warnings.warn(note, DeltaWarning, stacklevel=2)
-    convert = partial(_convert, delta=delta, conversion=conversion, relation=relation, notes=tuple(public_notes))
+    public_notes = delta_notes(delta, n_records=n_records)
+    convert = partial(_convert, delta=delta, conversion=conversion, relation=relation, notes=public_notes)
     if isinstance(curve, Sensitive):
         return curve.map(convert)
     result = convert(curve)
     for note in result.notes[len(public_notes) :]:
         warnings.warn(note, OrderGridWarning, stacklevel=2)
     return result
+
+
+def delta_notes(delta: float, *, n_records: int | None) -> tuple[str, ...]:
+    """What is to be said of a delta that is not below 1/n_records; it warns of it too."""
+    if n_records is None or delta < 1 / _validate.integer("n_records", n_records, at_least=1):
+        return ()
+    note = (
+        f"delta={delta:g} is not below 1/{n_records}, one over the number of records: "
+        "such a delta allows one record in the data set to be published outright."
+    )
+    warnings.warn(note, DeltaWarning, stacklevel=3)
+    return (note,)
 
 
 def epsilons_at(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import budget_curve, cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
+from terrine.accounting.profile_costs import LEAST_STEPS, count_guarantee
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax, LNMax
 from terrine.votes import Votes
@@ -112,7 +113,23 @@ def plan(
     min_accuracy = _validate.between("min_accuracy", min_accuracy, 0.0, 1.0)
     _validate.choice("accountant", accountant, ("worst-case", "exact"))
     sample = Sample(standin, accountant)
-    m = standin.n_teachers
+
+    def at(aim: float) -> Plan:
+        return _plan(sample, epsilon=aim, delta=delta, max_queries=max_queries, min_accuracy=min_accuracy)
+
+    if accountant == "exact":
+        return at(epsilon)
+
+    def promised(found: Plan) -> Plan:
+        shown = count_guarantee(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
+        return replace(found, guarantee=shown)
+
+    return _stretched(lambda aim: promised(at(aim)), lambda found: found.guarantee.epsilon, epsilon=epsilon)
+
+
+def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | None, min_accuracy: float) -> Plan:
+    """`plan` by Rényi bounds, which a search can evaluate by the thousand."""
+    m, accountant = sample.votes.n_teachers, sample.accountant
     start = rule_of_thumb(n_teachers=m)
     best = np.array([start.threshold, start.sigma_check, start.sigma_vote])
     thresholds = np.linspace(0.3, 1.3, 21) * m
@@ -157,14 +174,58 @@ def expected_answers(mechanism: ConfidentGNMax | GNMax | LNMax, *, standin: Vote
             return 1.0, float((noisy.argmax(axis=1) == 0).mean())
 
 
+_FIRST_AIM = 1.055  # Rényi's epsilon over the profile's is about this
+_CLOSE = 0.995
+
+Found = TypeVar("Found")
+
+
+def _stretched(make: Callable[[float], Found], cost_of: Callable[[Found], float], *, epsilon: float) -> Found:
+    """What a search by Rényi bounds finds for a larger epsilon, as large as what is found costs at most epsilon.
+
+    Privacy profiles cost seconds, so that a handful of them is evaluated: what is found meets epsilon to about half a
+    percent, and never exceeds it.
+    """
+    best: tuple[float, Found] | None = None
+    aim = epsilon * _FIRST_AIM
+    for _ in range(4):
+        try:
+            found = make(aim)
+        except PlanError:
+            break
+        spent = cost_of(found)
+        if spent <= epsilon and (best is None or spent > best[0]):
+            best = spent, found
+        if _CLOSE * epsilon <= spent <= epsilon or spent < 0.8 * epsilon:  # or there is no more to ask for
+            break
+        aim *= (1 + _CLOSE) / 2 * epsilon / spent
+        if aim <= epsilon:
+            break
+    return make(epsilon) if best is None else best[1]
+
+
 def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
-    """The GNMax with the least noise, to four digits, whose answers to n_queries questions cost (epsilon, delta).
+    """The GNMax with about the least noise, of four digits, whose n_queries answers cost at most (epsilon, delta).
 
     For few questions that are all to be answered. By worst case, so that it takes no assumption about votes.
     """
     n_queries = _validate.integer("n_queries", n_queries, at_least=1)
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.between("delta", delta, 0.0, 1.0)
+
+    def spent(found: GNMax) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OrderGridWarning)
+            return count_guarantee(found, n_queries=n_queries, delta=delta).epsilon
+
+    def at(aim: float) -> GNMax:
+        return _least_noise(n_queries=n_queries, epsilon=aim, delta=delta)
+
+    return at(epsilon) if n_queries < LEAST_STEPS else _stretched(at, spent, epsilon=epsilon)
+
+
+def _least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
+    """`least_noise` by Rényi bounds."""
 
     def epsilon_of(sigma: float) -> float:
         return _epsilon_of(GNMax(sigma=sigma), n_queries=n_queries, delta=delta)
@@ -240,18 +301,29 @@ def most_questions(
         right = float(sample.pr_plurality(middle).mean()) >= min_accuracy
         low, high = (middle, high) if right else (low, middle)
     noise = GNMax(sigma=float(f"{low:.4g}"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OrderGridWarning)
+
+    def at(aim: float) -> int:
+        """By Rényi bounds."""
 
         def fits(n: int) -> bool:
-            return _epsilon_of(noise, n_queries=n, delta=delta) <= epsilon
+            return _epsilon_of(noise, n_queries=n, delta=delta) <= aim
 
         if fits(max_queries):
-            return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
+            return max_queries
         some, too_many = 0, max_queries
         while too_many - some > 1:
             middle = (some + too_many) // 2
             some, too_many = (middle, too_many) if fits(middle) else (some, middle)
+        return some
+
+    def spent(n: int) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OrderGridWarning)
+            return count_guarantee(noise, n_queries=n, delta=delta).epsilon if n else 0.0
+
+    some = _stretched(at, spent, epsilon=epsilon)
+    if some == max_queries:
+        return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
     if some:
         return noise, some
     raise PlanError(

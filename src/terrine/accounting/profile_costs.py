@@ -12,15 +12,20 @@ import math
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
+from terrine import _validate
 from terrine._files import write_atomically
 from terrine.accounting.cells import Cells, Profile, check_cells, left_out, pair_cell, winner_cells
+from terrine.accounting.costs import budget_curve
+from terrine.accounting.curves import Guarantee, delta_notes, guarantee
 from terrine.accounting.profile import PrivacyProfile, composed, product_epsilon
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
+from terrine.relations import Relation
 
 Array = NDArray[np.float64]
 _Key = dict[str, str | int]
@@ -34,6 +39,44 @@ _FINE = 16  # points of the grid in one standard deviation of one answer's priva
 _WINNER, _CHECK = 1.132, 0.799  # that deviation, times the noise: the square roots of 2·0.64 and of 2/π
 
 
+CountAccountant = Literal["profile", "renyi"]
+
+
+def count_guarantee(
+    mechanism: Mechanism,
+    *,
+    n_queries: int,
+    n_answers: int | None = None,
+    delta: float,
+    accountant: CountAccountant = "profile",
+    n_records: int | None = None,
+) -> Guarantee:
+    """What at most n_queries checks and n_answers answers, fixed beforehand, cost at worst: public.
+
+    Args:
+        accountant: "profile", the smaller of the Rényi bound and the privacy profile's; or "renyi" alone.
+        n_records: where given, a delta that is not below 1/n_records draws a warning.
+    """
+    _validate.choice("accountant", accountant, ("profile", "renyi"))
+    curve = budget_curve(mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
+    answers = "" if n_answers is None else f" and {n_answers} answers"
+    fixed = f"for at most {n_queries} queries{answers} fixed beforehand: it does not depend on the votes"
+    if accountant == "profile":
+        answered = n_queries if n_answers is None else n_answers
+        epsilon = profile_epsilon(mechanism, n_queries=n_queries, n_answers=answered, delta=delta)
+        if epsilon < curve.epsilon(delta=delta):
+            return Guarantee(
+                epsilon=epsilon,
+                delta=delta,
+                order=None,
+                basis=f"worst case over all votes, privacy profile, {fixed}",
+                relation=Relation.ONE_TEACHER,
+                notes=delta_notes(delta, n_records=n_records),
+            )
+    return guarantee(curve.renamed(f"{curve.basis}, {fixed}"), delta=delta, n_records=n_records)
+
+
+@lru_cache(maxsize=1024)
 def profile_epsilon(mechanism: Mechanism, *, n_queries: int, n_answers: int, delta: float) -> float:
     """Epsilon at delta of at most n_queries checks and n_answers answers, whatever the votes are; rounded up.
 

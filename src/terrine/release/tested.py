@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from terrine import _validate
 from terrine.accounting.costs import budget_curve, unit_costs, worst_case_cost
 from terrine.accounting.curves import Conversion, Guarantee, RdpCurve, delta_cost, guarantee
+from terrine.accounting.profile_costs import CountAccountant, count_guarantee
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ABSTAIN, Answers, ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism, Outcome, answer
 from terrine.noise import Noise, as_noise
@@ -319,12 +320,16 @@ def publishable_guarantee(
     bound: Literal["argmax", "gaussian"] = "argmax",
     conversion: Conversion = "tight",
     n_records: int | None = None,
+    accountant: CountAccountant = "profile",
 ) -> Guarantee:
     """What a budget with these numbers promises, and in one sentence why.
 
     The worst case for numbers of queries and answers fixed beforehand; or, where the run's configuration chose it
     before votes were read, the target of the tested route. It may be published of answers that a ledger with such a
     budget let out. Of other answers it says what would hold if: `analyze_votes` gives that as a `WhatIf`.
+
+    Privacy profiles are for the tight bound and conversion; orders, the Gaussian bound or the paper's conversion are
+    Rényi's.
     """
     if tested is not None:
         same = (tested.mechanism, tested.n_queries, tested.delta) == (mechanism, n_queries, delta)
@@ -334,6 +339,8 @@ def publishable_guarantee(
             )
         return tested
     numbers: Any = {"n_queries": n_queries, "n_answered": n_answers, "bound": bound}
+    if (orders, bound, conversion, accountant) == (None, "argmax", "tight", "profile"):
+        return count_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta, n_records=n_records)
     if orders is None:
         curve = budget_curve(mechanism, **numbers, delta=delta, conversion=conversion)
     else:

@@ -23,7 +23,7 @@ from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import budget_curve, cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
-from terrine.accounting.profile_costs import LEAST_STEPS, count_guarantee
+from terrine.accounting.profile_costs import LEAST_STEPS, about_epsilon, count_guarantee
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax, LNMax
 from terrine.votes import Votes
@@ -124,7 +124,10 @@ def plan(
         shown = count_guarantee(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
         return replace(found, guarantee=shown)
 
-    return _stretched(lambda aim: promised(at(aim)), lambda found: found.guarantee.epsilon, epsilon=epsilon)
+    def guess(found: Plan) -> float:
+        return about_epsilon(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
+
+    return promised(_stretched(at, guess, lambda found: promised(found).guarantee.epsilon, epsilon=epsilon))
 
 
 def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | None, min_accuracy: float) -> Plan:
@@ -174,34 +177,38 @@ def expected_answers(mechanism: ConfidentGNMax | GNMax | LNMax, *, standin: Vote
             return 1.0, float((noisy.argmax(axis=1) == 0).mean())
 
 
-_FIRST_AIM = 1.055  # Rényi's epsilon over the profile's is about this
-_CLOSE = 0.995
-
 Found = TypeVar("Found")
 
 
-def _stretched(make: Callable[[float], Found], cost_of: Callable[[Found], float], *, epsilon: float) -> Found:
-    """What a search by Rényi bounds finds for a larger epsilon, as large as what is found costs at most epsilon.
+def _stretched(
+    make: Callable[[float], Found],
+    guess_of: Callable[[Found], float],
+    cost_of: Callable[[Found], float],
+    *,
+    epsilon: float,
+) -> Found:
+    """What a search by Rényi bounds finds for an epsilon so large that what it finds costs just epsilon.
 
-    Privacy profiles cost seconds, so that a handful of them is evaluated: what is found meets epsilon to about half a
-    percent, and never exceeds it.
+    Privacy profiles cost seconds, so that a handful of them is evaluated, and a guess leads the way: what is found
+    meets epsilon to about a percent, and never exceeds it.
     """
-    best: tuple[float, Found] | None = None
-    aim = epsilon * _FIRST_AIM
-    for _ in range(4):
-        try:
+    plain = make(epsilon)
+    off = 1.0  # how far the guess is off
+    for _ in range(3):
+        aim, found = epsilon, plain
+        for _ in range(4):
+            wanted = 0.998 * epsilon / (off * guess_of(found))
+            if abs(wanted - 1) < 1e-3:
+                break
+            aim *= wanted
+            if aim <= epsilon:
+                return plain
             found = make(aim)
-        except PlanError:
-            break
         spent = cost_of(found)
-        if spent <= epsilon and (best is None or spent > best[0]):
-            best = spent, found
-        if _CLOSE * epsilon <= spent <= epsilon or spent < 0.8 * epsilon:  # or there is no more to ask for
-            break
-        aim *= (1 + _CLOSE) / 2 * epsilon / spent
-        if aim <= epsilon:
-            break
-    return make(epsilon) if best is None else best[1]
+        if spent <= epsilon:
+            return found
+        off *= spent / (off * guess_of(found)) * 1.001
+    return plain
 
 
 def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
@@ -221,7 +228,10 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
     def at(aim: float) -> GNMax:
         return _least_noise(n_queries=n_queries, epsilon=aim, delta=delta)
 
-    return at(epsilon) if n_queries < LEAST_STEPS else _stretched(at, spent, epsilon=epsilon)
+    def guess(found: GNMax) -> float:
+        return about_epsilon(found, n_queries=n_queries, n_answers=n_queries, delta=delta)
+
+    return at(epsilon) if n_queries < LEAST_STEPS else _stretched(at, guess, spent, epsilon=epsilon)
 
 
 def _least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
@@ -321,7 +331,10 @@ def most_questions(
             warnings.simplefilter("ignore", OrderGridWarning)
             return count_guarantee(noise, n_queries=n, delta=delta).epsilon if n else 0.0
 
-    some = _stretched(at, spent, epsilon=epsilon)
+    def guess(n: int) -> float:
+        return about_epsilon(noise, n_queries=max(n, 1), n_answers=n, delta=delta)
+
+    some = _stretched(at, guess, spent, epsilon=epsilon)
     if some == max_queries:
         return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
     if some:

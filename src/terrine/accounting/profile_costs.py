@@ -35,7 +35,7 @@ LEAST_NOISE = 1.0  # votes: with less, and so with epsilons that mean little, R�
 LEAST_STEPS, MOST_STEPS = 8, 20_000  # answers or checks: fewer gain nothing, more would take hours
 LARGEST_EPSILON = 40.0
 _EXCESS = 0.01  # a cell may cost this much more than the best position
-_FINE = 16  # points of the grid in one standard deviation of one answer's privacy loss
+_FINE = 12  # points of the grid in one standard deviation of one answer's privacy loss
 _WINNER, _CHECK = 1.132, 0.799  # that deviation, times the noise: the square roots of 2·0.64 and of 2/π
 
 
@@ -98,6 +98,16 @@ def profile_epsilon(mechanism: Mechanism, *, n_queries: int, n_answers: int, del
     return product_epsilon(one, others[0] if others else None, delta=delta * (1 - 1e-6)) * (1 + 1e-9)
 
 
+def about_epsilon(mechanism: GNMax | ConfidentGNMax, *, n_queries: int, n_answers: int, delta: float) -> float:
+    """`profile_epsilon` to about a percent, at once: that of a Gaussian as spread out. For searches; no bound."""
+    if isinstance(mechanism, GNMax):
+        spread = n_queries * (_WINNER / mechanism.sigma) ** 2
+    else:
+        check, vote = _CHECK / mechanism.sigma_check, _WINNER / mechanism.sigma_vote
+        spread = n_queries * check**2 + n_answers * vote**2
+    return (1.006 + 0.95 / max(n_answers, 1)) * _gaussian_epsilon(math.sqrt(spread), delta)  # seen from 10 to 1,000
+
+
 @lru_cache(maxsize=256)
 def profile(kind: str, shift: float, n: int, delta: float) -> PrivacyProfile | None:
     """Of n answers ("winner"), checks ("check") or Laplace maxima ("pure"); None where it would take too long.
@@ -156,7 +166,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
         return first + math.log(-math.expm1(min(second - first, -1e-300))) <= math.log(delta)
 
     low, high = 0.0, mu * mu / 2 + 40 * mu
-    while high - low > 1e-3 * high:
+    while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if small(middle) else (middle, high)
     return high

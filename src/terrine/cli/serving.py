@@ -84,7 +84,7 @@ def serve(
         require(package, use="The label service", extra="service")
     import uvicorn
 
-    limits = {
+    limits: dict[str, Any] = {
         "rate": rate,
         "rows": rows,
         "body": body,

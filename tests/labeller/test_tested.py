@@ -8,6 +8,7 @@ import stat
 
 import numpy as np
 import pytest
+from tests import postgres
 
 from terrine.budgets import CountBudget, Spending, TestedBudget, budget_from_json, canonical
 from terrine.errors import InputError, LedgerError, QuotaError, RequestError, TestedRowsError, TestFailedError
@@ -21,6 +22,7 @@ from terrine.noise import COIN, KeptNoise, SecureNoise, SeededNoise, tie_range, 
 from terrine.votes import Votes
 
 CONFIDENT = ConfidentGNMax(threshold=120, sigma_check=40, sigma_vote=10)
+where = postgres.where
 N = 60
 X = np.arange(N * 2, dtype=np.float64).reshape(N, 2)
 STRONG, WEAK = [190, 6, 4], [70, 66, 64]  # the first passes with chance 0.999, the second with 1e-6

@@ -270,3 +270,19 @@ def test_what_a_plan_prints_can_be_pasted(tmp_path):
     assert (found.route, found.target, found.order, found.share) == ("tested", 2.2, 11.5, 0.8)
     assert (found.queries, found.answers, found.consensus) == (60, 55, 0.9)
     assert dry_run(path).guarantee.epsilon == 2.2
+
+
+def test_the_plan_command_prints_these_settings(terrine, monkeypatch):
+    import tomllib
+
+    from terrine.runs.config import PrivacyConfig
+
+    monkeypatch.setattr("terrine.release.plan_tested._SEARCH", ([(1.0, 1.0, 1.0), (1.0, 1.0, 0.8)],))
+    monkeypatch.setattr("terrine.release.plan_tested._ORDERS", (38.0,))
+    asked = ["plan", "--epsilon", 1.0, "--delta", 1e-6, "--teachers", 5000, "--classes", 10, "--consensus", 0.95]
+    asked += ["--max-queries", 300, "--route"]
+    printed = terrine(*asked).out
+    text = "[privacy]" + printed.partition("[privacy]")[2].partition("\n  ")[0]
+    found = PrivacyConfig.model_validate(tomllib.loads(text)["privacy"])
+    assert (found.route, found.mechanism, found.consensus) == ("tested", "confident", 0.95)
+    assert json.loads(terrine(*asked, "--json").out)["settings"] == text

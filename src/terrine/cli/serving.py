@@ -84,7 +84,7 @@ def serve(
         require(package, use="The label service", extra="service")
     import uvicorn
 
-    limits = {
+    limits: dict[str, Any] = {
         "rate": rate,
         "rows": rows,
         "body": body,
@@ -108,7 +108,10 @@ def serve(
             "--workers 1."
         )
     os.environ[_SERVED] = json.dumps(served)
-    checked(folder, ledger).close()  # what is wrong is said here, in one line, before any worker starts
+    from terrine.service.app import Limits, check_release
+
+    with checked(folder, ledger) as bound:  # what is wrong is said here, in one line, before any worker starts
+        check_release(bound, Limits(**limits))
     address = bind(host, port)
     print(f"Teachers and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):

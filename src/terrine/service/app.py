@@ -77,11 +77,7 @@ def make_app(
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
     """
     limits = limits or Limits()
-    if isinstance(ledger.budget, TestedBudget) and limits.rows < ledger.budget.n_queries:
-        raise InputError(
-            f"The ledger pays for one tested release of {ledger.budget.n_queries} rows in one request, and a request "
-            f"may have {limits.rows}. Serve with --rows {ledger.budget.n_queries}."
-        )
+    check_release(ledger, limits)
     if limits.pace > 0 and not isinstance(voters, KeptVotes):  # votes that are kept are found in a time of their own
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     several = [mechanism] if isinstance(mechanism, LNMax | GNMax | ConfidentGNMax) else list(mechanism)
@@ -114,6 +110,15 @@ def make_app(
     _add_pages(app, service)
     app.add_middleware(Watch, metrics=service.metrics, straight={("POST", "/v1/labels"): service.labels})
     return app
+
+
+def check_release(ledger: Ledger, limits: Limits) -> None:
+    """Refuse limits that a ledger's one tested release does not fit into."""
+    if isinstance(ledger.budget, TestedBudget) and limits.rows < ledger.budget.n_queries:
+        raise InputError(
+            f"The ledger pays for one tested release of {ledger.budget.n_queries} rows in one request, and a request "
+            f"may have {limits.rows}. Serve with --rows {ledger.budget.n_queries}."
+        )
 
 
 class _Service:

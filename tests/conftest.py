@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -48,6 +48,15 @@ def vote_files() -> Path:
         if not (folder / f"{name}_250_teachers.npy").is_file():
             need(f"{name}_250_teachers.npy under $TERRINE_DATA/votes")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Privacy profiles are kept for one run of the tests, by all of its processes, and not in anyone's home."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    with mock.patch.dict(os.environ, {"TERRINE_CACHE": str(shared / "terrine-cache")}):
+        yield
 
 
 class Done(NamedTuple):

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import re
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -45,7 +46,8 @@ def tight(rdp, orders, delta):
 
 @pytest.mark.parametrize("mechanism", [PAPER, INTERACTIVE])
 def test_a_count_budget_is_checks_plus_answers_at_the_best_order(mechanism):
-    budget = CountBudget(mechanism, n_queries=640, n_answers=283, delta=1e-5, relation=Relation.UNIT_ANY)
+    numbers = {"n_queries": 640, "n_answers": 283, "delta": 1e-5, "relation": Relation.UNIT_ANY}
+    budget = CountBudget(mechanism, **numbers, accountant="renyi")
     check = worst_case_cost(mechanism, n_queries=1, n_answered=0).epsilons
     vote = worst_case_cost(GNMax(sigma=40), n_queries=1).epsilons
     by_order = tight(640 * check + 283 * vote, ORDERS, 1e-5)
@@ -60,20 +62,35 @@ def test_a_count_budget_is_checks_plus_answers_at_the_best_order(mechanism):
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, GNMax(sigma=10), GNMax(sigma=1000)])
 def test_a_best_order_among_the_papers_is_kept(mechanism):
     """Stored budgets keep their epsilon to the last digit: more orders are tried only beyond the paper's largest."""
-    found = CountBudget(mechanism, n_queries=300, delta=1e-5).guarantee()
+    found = CountBudget(mechanism, n_queries=300, delta=1e-5, accountant="renyi").guarantee()
     only = guarantee(worst_case_cost(mechanism, n_queries=300, orders=ORDERS), delta=1e-5)
     assert (found.epsilon, found.order, found.notes) == (only.epsilon, only.order, only.notes)
     assert only.order < 500
 
 
 def test_a_best_order_beyond_the_papers_lowers_epsilon():
-    budget = CountBudget(GNMax(sigma=20_000), n_queries=100, delta=1e-6)
+    budget = CountBudget(GNMax(sigma=20_000), n_queries=100, delta=1e-6, accountant="renyi")
     with pytest.warns(OrderGridWarning, match="a wider grid may give a smaller epsilon"):
         before = guarantee(worst_case_cost(budget.mechanism, n_queries=100, orders=ORDERS), delta=1e-6)
     found = budget.guarantee()
     assert (before.order, before.epsilon > 0.01) == (500.0, True)
     assert 500 < found.order < 100_000
     assert found.epsilon < 0.2 * before.epsilon
+
+
+def test_new_budgets_are_charged_by_privacy_profiles_and_stored_ones_as_they_were():
+    budget = CountBudget(GNMax(sigma=20), n_queries=30, delta=1e-5, relation=Relation.UNIT_ANY)
+    before = replace(budget, accountant="renyi")
+    found, old = budget.guarantee(), before.guarantee()
+    assert 0.9 * old.epsilon < found.epsilon < 0.97 * old.epsilon
+    assert (found.order, found.relation, found.delta) == (None, Relation.UNIT_ANY, 1e-5)
+    assert "privacy profile, for at most 30 queries and 30 answers fixed beforehand" in found.basis
+    assert "accountant" not in before.to_json()  # as budgets were stored before there was a choice
+    assert budget_from_json(before.to_json()) == before
+    assert budget_from_json(budget.to_json()) == budget != before
+    assert difference(before, budget) is None  # they allow the same: what a ledger began with holds
+    with pytest.raises(InputError, match="accountant"):
+        replace(budget, accountant="moments")
 
 
 def test_without_a_check_queries_are_answers():

@@ -13,7 +13,7 @@ from terrine.accounting import profile_costs
 from terrine.accounting.cells import Cells, left_out, pair_cell
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.profile import PrivacyProfile, _Taps, composed, convex, product_epsilon
-from terrine.accounting.profile_costs import _cells, _gaussian, profile_epsilon
+from terrine.accounting.profile_costs import _cells, gaussian_profile, profile_epsilon
 from terrine.accounting.profile_votes import _composed
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax
 
@@ -23,8 +23,10 @@ def fresh(monkeypatch, tmp_path):
     """Nothing that was kept before."""
     monkeypatch.setenv("TERRINE_CACHE", str(tmp_path))
     profile_costs.profile.cache_clear()
+    profile_costs.profile_epsilon.cache_clear()
     yield
     profile_costs.profile.cache_clear()
+    profile_costs.profile_epsilon.cache_clear()
 
 
 def renyi(mechanism, *, n_queries, n_answers, delta):
@@ -108,7 +110,7 @@ def test_a_worse_family_is_noticed():
 def random_profile(rng, alphas):
     """Convex, non-increasing, 1 at 0: a Gaussian's, or hinges."""
     if rng.random() < 0.3:
-        return np.maximum(_gaussian(rng.uniform(0.05, 2.0), 1e-9)[0](alphas), 0.0)
+        return np.maximum(gaussian_profile(rng.uniform(0.05, 2.0))[0](alphas), 0.0)
     kinks = rng.choice(alphas[:-1], size=rng.integers(1, 6))
     weights = rng.dirichlet(np.ones(len(kinks)))
     return sum(w * np.maximum(1 - alphas / k, 0.0) for w, k in zip(weights, kinks, strict=True))
@@ -185,16 +187,16 @@ def test_checks_and_answers_cost_less_than_gaussians_by_dp_accounting():
     assert 0.6 * gaussian < found < 0.9 * gaussian
 
 
-def gaussian_profile(mu, step, n):
+def a_gaussian(mu, step, n):
     alphas = np.exp(step * np.arange(-n, n + 1))
-    return PrivacyProfile(step, -n, np.maximum(_gaussian(mu, 1e-9)[0](alphas), 0.0))
+    return PrivacyProfile(step, -n, np.maximum(gaussian_profile(mu)[0](alphas), 0.0))
 
 
 @pytest.mark.parametrize(("one", "other"), [(0.3, 0.4), (1.0, 0.2), (0.7, 1.5)])
 def test_the_product_of_two_gaussians_is_a_gaussian(one, other):
     step = 1e-3
-    found = product_epsilon(gaussian_profile(one, step, 9000), gaussian_profile(other, 2 * step, 4500), delta=1e-6)
-    exact = gaussian_profile(math.hypot(one, other), 1e-4, 150_000).epsilon(1e-6)
+    found = product_epsilon(a_gaussian(one, step, 9000), a_gaussian(other, 2 * step, 4500), delta=1e-6)
+    exact = a_gaussian(math.hypot(one, other), 1e-4, 150_000).epsilon(1e-6)
     assert exact * (1 - 1e-7) <= found <= exact * (1 + 2e-4)
 
 
@@ -243,6 +245,7 @@ def test_a_profile_is_kept_and_found_again_and_damage_is_noticed(monkeypatch, tm
     first = profile_epsilon(GNMax(sigma=30.0), **settings)
     (path,) = tmp_path.rglob("*.npz")
     profile_costs.profile.cache_clear()
+    profile_costs.profile_epsilon.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(profile_costs, "composed", None)  # it may not be computed again
         assert profile_epsilon(GNMax(sigma=30.0), **settings) == first
@@ -250,9 +253,11 @@ def test_a_profile_is_kept_and_found_again_and_damage_is_noticed(monkeypatch, tm
         arrays = dict(file)
     np.savez(path, **{**arrays, "values": 0.5 * arrays["values"]})
     profile_costs.profile.cache_clear()
+    profile_costs.profile_epsilon.cache_clear()
     assert profile_epsilon(GNMax(sigma=30.0), **settings) == first
     path.write_bytes(b"no archive")
     profile_costs.profile.cache_clear()
+    profile_costs.profile_epsilon.cache_clear()
     assert profile_epsilon(GNMax(sigma=30.0), **settings) == first
 
 

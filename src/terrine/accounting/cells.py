@@ -19,7 +19,25 @@ from scipy.special import log_ndtr, ndtr
 from terrine.accounting.argmax import log_outcomes
 
 Array = NDArray[np.float64]
-Profile = tuple[Callable[[Array], Array], Callable[[Array], Array], Array]  # g, its slope, and where to look at it
+
+
+@dataclass(frozen=True, eq=False)
+class Guide:
+    """A convex profile by which cells are made as small as needed, and no smaller.
+
+    Attributes:
+        value, slope: of the profile, by α.
+        at: (n_points,) α at which it is looked at.
+        excess: (n_points,) how much more than at the best corner a cell may cost there, relative.
+        floor: what a cell may cost in any case.
+    """
+
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    at: Array
+    excess: Array
+    floor: float
+
 
 PRECISION = 2e-11  # relative, of log_outcomes and log_ndtr; Arb confirms it in tests/accounting/test_cells_certified.py
 FAR = 8.5  # beyond it a noisy count is on one side but for a chance of 1e-17, which is charged
@@ -194,15 +212,10 @@ def _deep(box: Array, shift: float) -> _Rough:
 _Family = tuple[Callable[[Array, float], _Rough], Array, float]
 
 
-def winner_cells(shift: float, profiles: list[Profile], *, excess: float, floor: float) -> Cells:
+def winner_cells(shift: float, guides: list[Guide]) -> Cells:
     """One answer of GNMax with noise 1/shift: any votes, any move, both directions. [TERRINE, Thm. 15]
 
     What is left out, with a chance of `left_out`, must be charged beside it.
-
-    Args:
-        profiles: convex profiles by which cells are made as small as needed, and no smaller.
-        excess: how much more than at its best corner a cell may cost, relative.
-        floor: what a cell may cost in any case.
     """
     families: list[_Family] = [
         (_plane, np.array([[-FAR, DEEP, -FAR, FAR]]).T, shift),
@@ -211,12 +224,12 @@ def winner_cells(shift: float, profiles: list[Profile], *, excess: float, floor:
         (_line, np.array([[-FAR, FAR + shift, 0.0, 0.0]]).T, shift),
         (_line, np.array([[-2 * FAR, -6.0, 0.0, 0.0], [6.0, 2 * FAR, 0.0, 0.0]]).T, _SQRT2 * shift),
     ]
-    return _refined(families, profiles, excess=excess, floor=floor)
+    return _refined(families, guides)
 
 
-def check_cells(shift: float, profiles: list[Profile], *, excess: float, floor: float) -> Cells:
+def check_cells(shift: float, guides: list[Guide]) -> Cells:
     """One threshold check with noise 1/shift, at any score, both directions. [TERRINE, Thm. 15]"""
-    return _refined([(_line, np.array([[-FAR, FAR + shift, 0.0, 0.0]]).T, shift)], profiles, excess=excess, floor=floor)
+    return _refined([(_line, np.array([[-FAR, FAR + shift, 0.0, 0.0]]).T, shift)], guides)
 
 
 def pair_cell(p: tuple[float, float], q: tuple[float, float]) -> Cells:
@@ -237,24 +250,24 @@ def left_out(shift: float) -> float:
     return float(ndtr(shift - FAR)) * (1 + 1e-9)
 
 
-def _refined(families: list[_Family], profiles: list[Profile], *, excess: float, floor: float) -> Cells:
-    """Halve cells until each costs little more than the best corner of all, on each of the profiles."""
+def _refined(families: list[_Family], guides: list[Guide]) -> Cells:
+    """Halve cells until each costs little more than the best corner of all, by each of the guides."""
     made, boxes, shift = families[0]
     start = _lattice(boxes)
-    best = [_gains(made(start, shift), profile)[0].max(axis=0) for profile in profiles]
+    best = [_gains(made(start, shift), guide)[0].max(axis=0) for guide in guides]
     done: list[Cells] = []
     waiting = [(k, made(boxes, shift)) for k, (made, boxes, shift) in enumerate(families)]
     for depth in range(_DEEPEST + 1):
-        found = [(k, rough, [_gains(rough, profile) for profile in profiles]) for k, rough in waiting]
+        found = [(k, rough, [_gains(rough, guide) for guide in guides]) for k, rough in waiting]
         for _, _, gains in found:
             best = [np.maximum(b, corner.max(axis=0)) for b, (corner, _) in zip(best, gains, strict=True)]
         waiting = []
         for k, rough, gains in found:
             over, first = np.zeros((2, rough.box.shape[1]), dtype=bool)
-            for most, (corner, terms) in zip(best, gains, strict=True):
-                total = corner + terms.sum(axis=0)
-                over |= (total > most * (1 + excess) + floor).any(axis=1)
-                first |= (terms[0] / (most + floor)).max(axis=1) > (terms[1] / (most + floor)).max(axis=1)
+            for guide, most, (corner, terms) in zip(guides, best, gains, strict=True):
+                allowed = most * (1 + guide.excess) + guide.floor
+                over |= (corner + terms.sum(axis=0) > allowed).any(axis=1)
+                first |= (terms[0] / allowed).max(axis=1) > (terms[1] / allowed).max(axis=1)
             over &= depth < _DEEPEST
             done.append(_cells(rough.pick(~over)))
             if over.any():
@@ -282,9 +295,9 @@ def _halved(box: Array, first: NDArray[np.bool_]) -> Array:
     return np.concatenate([low, high], axis=1)
 
 
-def _gains(rough: _Rough, profile: Profile) -> tuple[Array, Array]:
+def _gains(rough: _Rough, guide: Guide) -> tuple[Array, Array]:
     """What a cell adds to a profile: (n, n_points) at its best corner, and (2, n, n_points) beyond, by position."""
-    g, slope, at = profile
+    g, slope, at = guide.value, guide.slope, guide.at
     here, steep = g(at), slope(at)
     ratio = np.exp(rough.log_r)[..., None] * at
     corner = (np.exp(rough.log_p)[..., None] * (g(ratio) - here - steep * (ratio - at))).sum(axis=1).max(axis=0)

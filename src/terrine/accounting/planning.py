@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from terrine.accounting.costs import budget_curve, cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
 from terrine.accounting.profile_costs import LEAST_STEPS, about_epsilon, count_guarantee
+from terrine.accounting.stretch import stretched
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import NOISE_BOUNDS, ConfidentGNMax, GNMax, LNMax
 from terrine.votes import Votes
@@ -127,7 +128,7 @@ def plan(
     def guess(found: Plan) -> float:
         return about_epsilon(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
 
-    return promised(_stretched(at, guess, lambda found: promised(found).guarantee.epsilon, epsilon=epsilon))
+    return promised(stretched(at, guess, lambda found: promised(found).guarantee.epsilon, epsilon=epsilon))
 
 
 def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | None, min_accuracy: float) -> Plan:
@@ -177,40 +178,6 @@ def expected_answers(mechanism: ConfidentGNMax | GNMax | LNMax, *, standin: Vote
             return 1.0, float((noisy.argmax(axis=1) == 0).mean())
 
 
-Found = TypeVar("Found")
-
-
-def _stretched(
-    make: Callable[[float], Found],
-    guess_of: Callable[[Found], float],
-    cost_of: Callable[[Found], float],
-    *,
-    epsilon: float,
-) -> Found:
-    """What a search by Rényi bounds finds for an epsilon so large that what it finds costs just epsilon.
-
-    Privacy profiles cost seconds, so that a handful of them is evaluated, and a guess leads the way: what is found
-    meets epsilon to about a percent, and never exceeds it.
-    """
-    plain = make(epsilon)
-    off = 1.0  # how far the guess is off
-    for _ in range(3):
-        aim, found = epsilon, plain
-        for _ in range(4):
-            wanted = 0.998 * epsilon / (off * guess_of(found))
-            if abs(wanted - 1) < 1e-3:
-                break
-            aim *= wanted
-            if aim <= epsilon:
-                return plain
-            found = make(aim)
-        spent = cost_of(found)
-        if spent <= epsilon:
-            return found
-        off *= spent / (off * guess_of(found)) * 1.001
-    return plain
-
-
 def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
     """The GNMax with about the least noise, of four digits, whose n_queries answers cost at most (epsilon, delta).
 
@@ -231,7 +198,7 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
     def guess(found: GNMax) -> float:
         return about_epsilon(found, n_queries=n_queries, n_answers=n_queries, delta=delta)
 
-    return at(epsilon) if n_queries < LEAST_STEPS else _stretched(at, guess, spent, epsilon=epsilon)
+    return at(epsilon) if n_queries < LEAST_STEPS else stretched(at, guess, spent, epsilon=epsilon)
 
 
 def _least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
@@ -334,7 +301,7 @@ def most_questions(
     def guess(n: int) -> float:
         return about_epsilon(noise, n_queries=max(n, 1), n_answers=n, delta=delta)
 
-    some = _stretched(at, guess, spent, epsilon=epsilon)
+    some = stretched(at, guess, spent, epsilon=epsilon)
     if some == max_queries:
         return least_noise(n_queries=max_queries, epsilon=epsilon, delta=delta), max_queries
     if some:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ from scipy.special import log_ndtr, ndtr
 
 from terrine import _validate
 from terrine._files import write_atomically
-from terrine.accounting.cells import Cells, Profile, check_cells, left_out, pair_cell, winner_cells
+from terrine.accounting.cells import Cells, Guide, check_cells, left_out, pair_cell, winner_cells
 from terrine.accounting.costs import budget_curve
 from terrine.accounting.curves import Guarantee, delta_notes, guarantee
 from terrine.accounting.profile import PrivacyProfile, composed, product_epsilon
@@ -36,6 +37,7 @@ LEAST_STEPS, MOST_STEPS = 8, 20_000  # answers or checks: fewer gain nothing, mo
 LARGEST_EPSILON = 40.0
 _EXCESS = 0.01  # a cell may cost this much more than the best position
 _FINE = 12  # points of the grid in one standard deviation of one answer's privacy loss
+_FEW = 100  # answers: fewer are not yet like a Gaussian
 _WINNER, _CHECK = 1.132, 0.799  # that deviation, times the noise: the square roots of 2·0.64 and of 2/π
 
 
@@ -137,14 +139,33 @@ def _cells(kind: str, shift: float, deviation: float, n: int, delta: float) -> C
     if kind == "pure":
         likely = 1 / (1 + math.exp(-shift))
         return pair_cell((likely, 1 - likely), (1 - likely, likely))
-    shares = (0.35, 1.0) if n <= 100 else (0.1, 0.35, 1.0)  # of the answers: the profiles on the way
-    profiles = [_gaussian(deviation * math.sqrt(max(1.0, n * share)), delta * 1e-2) for share in shares]
-    cells_of = winner_cells if kind == "winner" else check_cells
-    return cells_of(shift, profiles, excess=_EXCESS, floor=1e-3 * delta / n)
+    guides = [
+        _guide(deviation * math.sqrt(n), max(share, 1 / n), n=n, delta=delta)
+        for share in ((0.35, 1.0) if n <= _FEW else (0.1, 0.35, 1.0))
+    ]
+    return winner_cells(shift, guides) if kind == "winner" else check_cells(shift, guides)
 
 
-def _gaussian(mu: float, delta: float) -> Profile:
-    """The profile of a Gaussian whose mean moves by mu deviations [DRS22, Cor. 2.13], and points down to delta."""
+def _guide(mu: float, share: float, *, n: int, delta: float) -> Guide:
+    """The profile when a share of the answers is left, as a Gaussian's, where it matters for epsilon at delta.
+
+    Of many answers that is around the share of that epsilon: what is far from it is reached with a small chance, and
+    may cost more.
+    """
+    value, slope = gaussian_profile(mu * math.sqrt(share))
+    if n <= _FEW:
+        epsilons = np.linspace(0.0, _gaussian_epsilon(mu * math.sqrt(share), 1e-2 * delta), 16)
+        excess = np.full(16, _EXCESS)
+    else:
+        middle = share * _gaussian_epsilon(mu, delta)
+        spread = mu * math.sqrt(share * (1 - share) + 0.01)
+        epsilons = np.linspace(max(middle - 3 * spread, 0.0), middle + 3 * spread, 16)
+        excess = _EXCESS * np.exp(0.4 * ((epsilons - middle) / spread) ** 2)
+    return Guide(value, slope, np.exp(epsilons), excess, floor=1e-3 * delta / n)
+
+
+def gaussian_profile(mu: float) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """The profile of a Gaussian whose mean moves by mu deviations, and its slope. [DRS22, Cor. 2.13]"""
 
     def value(alpha: Array) -> Array:
         epsilon = np.log(alpha)
@@ -155,7 +176,7 @@ def _gaussian(mu: float, delta: float) -> Profile:
         result: Array = -ndtr(-mu / 2 - np.log(alpha) / mu)
         return result
 
-    return value, slope, np.exp(np.linspace(0.0, _gaussian_epsilon(mu, delta), 16))
+    return value, slope
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:

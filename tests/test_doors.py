@@ -32,6 +32,7 @@ from terrine import (
     synthetic_votes,
 )
 from terrine.datasets import load
+from terrine.errors import TestFailedError
 from terrine.runs.config import RunConfig
 from terrine.runs.facts import write_run_report
 from terrine.runs.interactive import Round, fit_interactive
@@ -50,17 +51,6 @@ pytestmark = [  # too few of everything
 
 PAGE = Path(__file__).parents[1] / "docs" / "doors.md"
 DOORS = ("library", "estimator", "run", "command", "service")
-
-# ---- Doors that the page names and this version does not have yet. Take a line out when its door is there. ----
-TO_COME = {
-    ("Interactive-GNMax, in rounds", "estimator"),
-    ("Interactive-GNMax, in rounds", "run"),
-    ("Interactive-GNMax, in rounds", "service"),
-    ("Tested release", "estimator"),
-    ("Tested release", "run"),
-    ("Tested release", "service"),
-}
-# ----------------------------------------------------------------------------------------------------------------
 
 
 def table() -> dict[tuple[str, str], str]:
@@ -104,13 +94,12 @@ estimator = "sklearn.linear_model.LogisticRegression"
 
 
 def doors(door: str) -> Any:
-    named = [(part, code) for (part, one), code in TABLE.items() if one == door and (part, one) not in TO_COME]
+    named = [(part, code) for (part, one), code in TABLE.items() if one == door]
     return pytest.mark.parametrize(("part", "code"), named, ids=[part for part, _ in named])
 
 
-def test_the_page_names_doors_of_all_kinds_and_what_is_to_come():
+def test_the_page_names_doors_of_all_kinds():
     assert {door for _, door in TABLE} == set(DOORS)
-    assert set(TABLE) >= TO_COME
     assert len(TABLE) > 80
 
 
@@ -133,6 +122,7 @@ def names() -> dict[str, Any]:
         **{kind.__name__: kind for kind in (ModuleRecipe, ModuleTeacher, mlp, resnet32, partial, fit_interactive)},
         "votes": synthetic_votes(n_queries=60, n_classes=3, n_teachers=20, consensus=0.9),
         "private": task.private,
+        "many": load("blobs", n_private=1200, n_public=60, n_test=40).private,
         "shares": deal(task.private, n_teachers=20),
         "images": images,
         "image_shares": deal(images, n_teachers=4),
@@ -173,18 +163,22 @@ def test_library(part, code, names, tmp_path, monkeypatch):
 def test_estimator(part, code, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images = "ConvTeacher" in code
-    data = names["images"] if images else names["private"]
+    data = names["images"] if images else names["many"] if "tested" in code else names["private"]
     public = (names["public_images"] if images else names["public"]).astype(data.X.dtype)
 
     def tiny(*learners: Any, **options: Any) -> PATEClassifier:
         usual = {"classes": [0, 1, 2], "n_teachers": 4 if images else 20, "delta": 1e-5, "accept_large_delta": True}
-        if "epsilon" not in options:
+        if not {"epsilon", "rounds"} & set(options):
             usual |= {"mechanism": GNMax(sigma=4.0), "n_queries": 20}
         plain = {} if learners else {"teacher": LogisticRegression()}
         return PATEClassifier(*learners, **(plain | usual | options))
 
     made = tiny() if code.startswith("model.") else eval(code, names | {"PATEClassifier": tiny})
-    model = made.fit(data.X, data.y, X_public=public)
+    try:
+        model = made.fit(data.X, data.y, X_public=public)
+    except TestFailedError:  # gone through as well: the test says no now and then
+        assert "tested" in code
+        return
     assert isinstance(model.guarantee_, Guarantee)
     if code.startswith("model."):
         assert eval(code, {"model": model}) is not None
@@ -197,8 +191,12 @@ def settings_of(code: str) -> RunConfig:
     """The tiny run with what a cell says: "[table] key = value, key = value; [table] ..."."""
     given = tomllib.loads(BASE)
     given["teachers"]["number"] = 3 if "glyph" in code else 20
-    for name, body in re.findall(r"\[(\w+)\] (.*?)(?:; (?=\[)|$)", code):
+    for list_of, name, body in re.findall(r"\[(\[?)(\w+)\]+ (.*?)(?:; (?=\[)|$)", code):
         values = tomllib.loads(f"x = {{{body}}}")["x"]
+        if list_of:
+            given.setdefault(name, []).append(values)
+            given["privacy"] = {key: given["privacy"][key] for key in ("delta", "accept_large_delta")}
+            continue
         kept = ("delta", "accept_large_delta", "number", "executor", "device")
         given[name] = {key: value for key, value in given.get(name, {}).items() if key in kept} | values
     return RunConfig.model_validate(given)
@@ -208,8 +206,11 @@ def finished(folder: Path, code: str = "") -> Run:
     run = Run.create(settings_of(code), folder / "run")
     run.teach()
     run.vote()
-    run.label()
-    run.learn()
+    try:
+        run.label()
+        run.learn()
+    except TestFailedError:  # gone through as well
+        assert run.config.privacy.route == "tested"
     write_run_report(run)
     return run
 
@@ -219,7 +220,7 @@ def test_run(part, code, tmp_path):
     if code.startswith("["):
         run = finished(tmp_path, code)
         assert run.guarantee().secure_noise
-        assert (run.folder / "student").is_dir()
+        assert (run.folder / "student").is_dir() or run.guarantee().test == "failed"
     else:
         assert (finished(tmp_path).folder / code).exists()
 
@@ -263,7 +264,9 @@ class ServedRun(Service):
     def make(self) -> Any:
         voters = self.run.voters()
         rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
-        return make_app(voters, self.run.mechanism, self.ledger, self.keys, rows=rows, limits=Limits(pace=0, rate=1e6))
+        run = self.run
+        mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
+        return make_app(voters, mechanisms, self.ledger, self.keys, rows=rows, limits=Limits(pace=0, rate=1e6))
 
 
 @doors("service")
@@ -274,9 +277,12 @@ def test_service(part, code, tmp_path):
     key, (verb, path) = bearer(service.keys.create("someone")), code.split()
     with service.client() as client:
         if verb == "POST":
-            asked = {"request_id": "a", "rows": np.asarray(run.task.public.X[:3]).tolist()}
+            n = run.config.privacy.queries if run.config.privacy.route == "tested" else 3  # one release of all rows
+            asked = {"request_id": "a", "rows": np.asarray(run.task.public.X[:n]).tolist()}
             found = client.post(path, content=json.dumps(asked), headers=key)
-            assert len(found.json()["labels"]) == 3
+            if run.config.privacy.route == "tested" and found.status_code == 410:  # gone through as well
+                return
+            assert len(found.json()["labels"]) == n
         else:
             found = client.get(path, headers=key)
     assert found.status_code == 200, found.text

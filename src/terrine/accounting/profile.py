@@ -8,6 +8,7 @@ every step rounds up. `docs/math.md`, "The profile accountant", has the theorems
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,7 +89,15 @@ def _product(one: PrivacyProfile, other: PrivacyProfile, alpha: float) -> float:
     return float((f[-1] + falling @ rising) * (1 + 1e-9))
 
 
-def composed(cells: Cells, n_answers: int, *, step: float, n_points: int, left_out: float = 0.0) -> PrivacyProfile:
+def composed(
+    cells: Cells,
+    n_answers: int,
+    *,
+    step: float,
+    n_points: int,
+    left_out: float = 0.0,
+    progress: Callable[[float], object] | None = None,
+) -> PrivacyProfile:
     """The profile of n_answers, each at any position of the cells, chosen by an adversary that sees all before it.
 
     The cells' family must be closed under swapping the two laws: one half of the profile then gives the other,
@@ -97,6 +106,7 @@ def composed(cells: Cells, n_answers: int, *, step: float, n_points: int, left_o
     Args:
         step, n_points: of the grid, from ε = 0.
         left_out: how far, in total variation, a pair of laws may be from those of the cells.
+        progress: called with the share of the work that is done.
 
     [TERRINE, Thm. 15]
     """
@@ -111,13 +121,17 @@ def composed(cells: Cells, n_answers: int, *, step: float, n_points: int, left_o
         values[pad + n_points :] = values[pad + n_points - 1]
 
     mirror()
-    for _ in range(n_answers):
+    for done in range(n_answers):
+        if progress is not None:
+            progress(done / n_answers)
         slopes = np.append(np.diff(values) / gaps * alphas[:-1], 0.0)
         found = taps.largest(values, slopes, pad, n_points)
         values[here] = np.minimum(found * (1 + ROUNDING) + left_out * (1 + alphas[here]), 1.0)
         mirror()
         values[: pad + n_points] = convex(alphas[: pad + n_points], values[: pad + n_points])
         mirror()
+    if progress is not None:
+        progress(1.0)
     half = values[here]
     mirrored = 1 - 1 / alphas[here] + half / alphas[here]
     return PrivacyProfile(step, 1 - n_points, np.concatenate([mirrored[:0:-1], half]))

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -31,10 +32,13 @@ from terrine.relations import Relation
 Array = NDArray[np.float64]
 _Key = dict[str, str | int]
 
+# Who is told how far a profile is: set by a program with a person in front of it
+WATCHER: ContextVar[Callable[[float], object] | None] = ContextVar("terrine_profile_watcher", default=None)
 VERSION = 1  # of what is kept: a change of cells or recursion is a new number
 LEAST_NOISE = 1.0  # votes: with less, and so with epsilons that mean little, Rényi bounds have to do
 LEAST_STEPS, MOST_STEPS = 8, 20_000  # answers or checks: fewer gain nothing, more would take hours
-LARGEST_EPSILON = 40.0
+LARGEST_EPSILON = 12.0  # by Rényi bounds: beyond, a few percent less would not be worth minutes
+_LARGEST_REACH = 40.0
 _EXCESS = 0.01  # a cell may cost this much more than the best position
 _FINE = 12  # points of the grid in one standard deviation of one answer's privacy loss
 _FEW = 100  # answers: fewer are not yet like a Gaussian
@@ -63,7 +67,7 @@ def count_guarantee(
     curve = budget_curve(mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
     answers = "" if n_answers is None else f" and {n_answers} answers"
     fixed = f"for at most {n_queries} queries{answers} fixed beforehand: it does not depend on the votes"
-    if accountant == "profile":
+    if accountant == "profile" and curve.epsilon(delta=delta) < LARGEST_EPSILON:
         answered = n_queries if n_answers is None else n_answers
         epsilon = profile_epsilon(mechanism, n_queries=n_queries, n_answers=answered, delta=delta)
         if epsilon < curve.epsilon(delta=delta):
@@ -122,7 +126,7 @@ def profile(kind: str, shift: float, n: int, delta: float) -> PrivacyProfile | N
         return None
     deviation = shift * {"winner": _WINNER, "check": _CHECK, "pure": 1.0}[kind]
     reach = _gaussian_epsilon(deviation * math.sqrt(n) * 1.03, delta * 1e-3)
-    if reach > LARGEST_EPSILON:
+    if reach > _LARGEST_REACH:
         return None
     step = deviation / _FINE
     key: _Key = {"version": VERSION, "kind": kind, "shift": shift.hex(), "n": n, "delta": delta.hex()}
@@ -130,7 +134,9 @@ def profile(kind: str, shift: float, n: int, delta: float) -> PrivacyProfile | N
         return kept
     cells = _cells(kind, shift, deviation, n, delta)
     charged = 0.0 if kind == "pure" else left_out(shift)
-    found = composed(cells, n, step=step, n_points=math.ceil(reach / step) + 1, left_out=charged)
+    found = composed(
+        cells, n, step=step, n_points=math.ceil(reach / step) + 1, left_out=charged, progress=WATCHER.get()
+    )
     _keep(key, found)
     return found
 

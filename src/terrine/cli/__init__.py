@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from terrine import __version__
+from terrine.accounting.profile_costs import WATCHER
 from terrine.cli import (  # noqa: F401  # their commands register themselves
     analyses,
     begin,
@@ -24,7 +25,7 @@ from terrine.cli import (  # noqa: F401  # their commands register themselves
     serving,
     students,
 )
-from terrine.cli.common import app
+from terrine.cli.common import ProfileLines, app
 from terrine.errors import BudgetError, TerrineError, TerrineWarning, TestFailedError
 
 __all__ = ["app", "main"]
@@ -42,6 +43,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters still gets its numbers
+    WATCHER.set(ProfileLines())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TerrineWarning)
         try:

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from terrine import _validate
 from terrine.accounting.advice import Units, advise
-from terrine.accounting.costs import Accountant, Bound
+from terrine.accounting.costs import Bound
 from terrine.accounting.curves import Conversion, round_up
 from terrine.accounting.planning import PlanAccountant, evaluate, least_noise, plan, rule_of_thumb
 from terrine.budgets import mechanism_to_json
@@ -23,7 +23,7 @@ from terrine.cli.common import Delta, Json, Reveal, app, print_json, progress_ba
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
-from terrine.release.analysis import AnalysisSettings, analyze_votes
+from terrine.release.analysis import AnalysisSettings, VotesAccountant, analyze_votes
 from terrine.release.plan_tested import plan_tested
 from terrine.release.tested import publishable_guarantee, tested_guarantee
 from terrine.report.plots import plot_analysis
@@ -68,7 +68,8 @@ def analyze(
         typer.Option(help="Worst case for at most this number of answers (default: every query is answered)."),
     ] = None,
     accountant: Annotated[
-        Accountant, typer.Option(help="With --reveal: exact, or a bound as in the paper's tables.")
+        VotesAccountant,
+        typer.Option(help="With --reveal: exact (Rényi), its privacy profile, or a bound as in the paper's tables."),
     ] = "exact",
     conversion: Annotated[Conversion, typer.Option(help="From Rényi to (epsilon, delta).")] = "tight",
     bound: Annotated[Bound, typer.Option(help="Worst case: winner only, or the whole noisy histogram.")] = "argmax",

@@ -64,5 +64,22 @@ def _progress_lines(label: str) -> Iterator[Callable[[float], object]]:
         thread.join()
 
 
+class ProfileLines:
+    """A line now and then while a privacy profile is computed: once for some noise, seconds to minutes, then kept."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if self._last is None:
+            self._last = now
+        elif now - self._last >= _EVERY and share < 1:
+            self._last = now
+            print(f"privacy profile (computed once, then kept): {share:.0%}", file=sys.stderr, flush=True)
+        if share >= 1:
+            self._last = None
+
+
 def print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))

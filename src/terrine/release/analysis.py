@@ -7,7 +7,7 @@ votes does not show what was fixed before it was made, nor what has been publish
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from terrine.accounting.costs import (
     worst_case_cost,
 )
 from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Conversion, guarantee
+from terrine.accounting.profile_votes import profile_of_votes
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, LNMax, Mechanism
 from terrine.relations import Relation
@@ -35,6 +36,9 @@ from terrine.votes import Votes
 SECRET = "secret: depends on private votes"
 
 
+VotesAccountant = Literal["exact", "profile", "sanitizable", "paper"]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnalysisSettings:
     """How costs are counted: public, and chosen before votes are read.
@@ -42,14 +46,14 @@ class AnalysisSettings:
     Attributes:
         n_answers: the worst case is for at most this many answers; for one to every query if left out.
         accountant: of the cost on these votes. The bounds ("paper", "sanitizable") are given as the expectations of the
-            paper's tables, "exact" as the divergence that it is.
+            paper's tables, "exact" as the divergence that it is, "profile" as the privacy profile's epsilon.
         orders: Rényi orders; if left out the paper's, and for the worst case those of `budget_curve`.
         tested: a tested release, to be compared with the worst case.
     """
 
     delta: float
     n_answers: int | None = None
-    accountant: Accountant = "exact"
+    accountant: VotesAccountant = "exact"
     conversion: Conversion = "tight"
     bound: Bound = "argmax"
     orders: ArrayLike | None = None
@@ -61,7 +65,7 @@ class AnalysisSettings:
 class CostOfVotes:
     """What depends on the votes, revealed by their owner: secret."""
 
-    accountant: Accountant
+    accountant: VotesAccountant
     epsilon: float
     order: float | None
     expected_answered: float
@@ -211,10 +215,14 @@ def analyze_votes(
     stops = np.unique(np.linspace(1, n, min(n, n_points)).astype(np.int64)).tolist() if n_points else [n]
     secret, revealed = None, None
     if reveal:
-        how = CostSettings(orders=orders, accountant=settings.accountant, expected=settings.accountant != "exact")
+        by_profile = settings.accountant == "profile"
+        accountant: Accountant = "exact" if settings.accountant == "profile" else settings.accountant
+        how = CostSettings(orders=orders, accountant=accountant, expected=accountant != "exact")
         costs = running_cost(mechanism, votes, how, stops=stops, student_proba=student_proba, progress=progress)
         # Sensitive until it is converted, so that a warning about these votes stays in the notes.
         found = guarantee(costs[-1], delta=delta, conversion=conversion).reveal()
+        if by_profile:
+            found = profile_of_votes(mechanism, votes, delta=delta, student_proba=student_proba).reveal()
         revealed = tuple(one.reveal().epsilon(delta=delta, conversion=conversion) for one in costs)
         secret = CostOfVotes(
             accountant=settings.accountant,
@@ -235,7 +243,9 @@ def analyze_votes(
             worst_case_cost(mechanism, n_queries=k, n_answered=a, orders=worst_orders, bound=bound)
             for k, a in zip(stops, answered, strict=True)
         )
-        return tuple(one.epsilon(delta=delta, conversion=conversion) for one in costs)
+        epsilons = (one.epsilon(delta=delta, conversion=conversion) for one in costs)
+        # By Rényi bounds: what the whole budget promises holds for a part of it too
+        return tuple(min(one, worst.epsilon) if bound == settings.bound else one for one in epsilons)
 
     by_query = None
     if n_points:

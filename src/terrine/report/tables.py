@@ -24,6 +24,10 @@ from terrine.release.plan_tested import TestedPlan
 from terrine.tested_budget import tested_words
 
 
+def _by(order: float | None) -> str:
+    return "privacy profile" if order is None else f"order {order:g}"
+
+
 def print_analysis(result: Analysis) -> None:
     """What these answers would cost; what depends on the votes is marked as secret."""
 
@@ -44,13 +48,13 @@ def print_analysis(result: Analysis) -> None:
     add(
         "ε if fixed beforehand",
         f"[bold]{round_up(worst.epsilon)}[/bold]",
-        f"δ={worst.delta:g}, order {worst.order:g}, worst case, {result.bound} bound",
+        f"δ={worst.delta:g}, worst case, {_by(worst.order)}, {result.bound} bound",
     )
     if tested is not None:
         add(
             "ε of a tested release",
             f"[bold]{round_up(tested.epsilon)}[/bold]",
-            f"δ={tested.delta:g}, order {tested.order:g}; if its test fails, nothing is published",
+            f"δ={tested.delta:g}, {_by(tested.order)}; if its test fails, nothing is published",
         )
     if secret is not None:
         table.add_section()
@@ -59,7 +63,7 @@ def print_analysis(result: Analysis) -> None:
         add(
             "ε on these votes",
             round_up(secret.epsilon),
-            f"{secret.accountant} accountant, {result.conversion} conversion, order {secret.order:g}",
+            f"{secret.accountant} accountant, {result.conversion} conversion, {_by(secret.order)}",
         )
         add("", "", secret.basis)
         if secret.pass_chance is not None:

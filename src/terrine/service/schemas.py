@@ -76,7 +76,7 @@ class Guarantee(_Shown):
 
     epsilon: float = Field(ge=0, examples=[2.208])
     delta: float = Field(ge=0, lt=1, examples=[1e-6])
-    order: float
+    order: float | None = Field(description="Rényi order that it came from; null if from a privacy profile.")
     basis: str
     relation: str = Field(
         examples=["unit_any"],

@@ -133,7 +133,7 @@ def test_cells_bound_every_position_for_any_convex_profile(kind, sigma, n, delta
     for _ in range(amount(12, soak=200)):
         g = random_profile(rng, alphas)
         slopes = np.append(np.diff(g) / np.diff(alphas) * alphas[:-1], 0.0)
-        bound = taps.largest(g, slopes, taps.reach, n_points) + 2 * left_out(shift) * (1 + inside) + 1e-15
+        bound = taps.largest(g, slopes, taps.reach, n_points) + left_out(shift) * (1 + inside) + 1e-15
         for _ in range(40):
             spread = 12.0 if rng.random() < 0.3 else 2.0
             if kind == "winner":

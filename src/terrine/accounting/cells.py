@@ -246,8 +246,8 @@ def pair_cell(p: tuple[float, float], q: tuple[float, float]) -> Cells:
 
 
 def left_out(shift: float) -> float:
-    """The chance that a position beyond FAR is not what its limit says, before or after the move; rounded up."""
-    return float(ndtr(shift - FAR)) * (1 + 1e-9)
+    """The chance that positions beyond FAR, two at most, are not what their limits say; before or after the move."""
+    return 2 * float(ndtr(shift - FAR)) * (1 + 1e-9)
 
 
 def _refined(families: list[_Family], guides: list[Guide]) -> Cells:

@@ -56,7 +56,7 @@ ARROWS: dict[str, set[str]] = {
     "estimator": CHARGED | {"students", "published", "tested_route", "runs"},
     "service": CHARGED,
     "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
-    "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
+    "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
 }

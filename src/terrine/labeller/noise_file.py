@@ -47,11 +47,15 @@ class NoiseFile:
 
     def draw(self, source: SecureNoise | SeededNoise) -> tuple[str, bool]:
         """Draw and keep, unless there is some that nobody paid for yet; its name, and whether it is secure."""
-        if self._read() is None:
-            write_once(self.path, self._made(source), mode=0o600)
-        found = self._read()
-        if found is None:  # never removed here: another process may just have put its own in place
-            raise LedgerError(f"{self.path} is damaged. Nothing was charged. Delete it, and ask again.")
+        whole = None
+        while (found := self._read()) is None:
+            before, whole = whole, self._content()
+            if (
+                whole is None
+            ):  # not there, or no more: another process finished its release, and destroyed what it found
+                write_once(self.path, self._made(source), mode=0o600)
+            elif whole == before:  # never removed here: another process may just have put its own in place
+                raise LedgerError(f"{self.path} is damaged. Nothing was charged. Delete it, and ask again.")
         name, noise = found
         return name, noise.secure
 
@@ -62,7 +66,10 @@ class NoiseFile:
 
     def destroy(self) -> None:
         """Overwrite and remove it, and what a crash left beside it."""
-        for path in (self.path, *self.folder.glob(f"*{self.path.name}*.tmp")):
+        gone = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.path, gone)  # nobody finds it half overwritten
+        for path in (gone, *self.folder.glob(f"*{self.path.name}*.tmp")):
             self._erase(path)
 
     def _erase(self, path: Path) -> None:
@@ -104,10 +111,15 @@ class NoiseFile:
         content = b"".join(parts)
         return content + hashlib.sha256(content).digest()
 
-    def _read(self) -> tuple[str, KeptNoise] | None:
+    def _content(self) -> bytes | None:
         try:
-            whole = self.path.read_bytes()
+            return self.path.read_bytes()
         except FileNotFoundError:
+            return None
+
+    def _read(self) -> tuple[str, KeptNoise] | None:
+        whole = self._content()
+        if whole is None:
             return None
         content = memoryview(whole)[:-_CHECK]
         head = _MAGIC + self.ledger_id.encode()

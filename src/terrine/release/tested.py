@@ -68,8 +68,8 @@ def sanitize(
     number together is the worst case plus that: for a smaller one, choose `tested_guarantee` beforehand.
 
     It charges no ledger: what it returns holds for labels and ONE number, if nothing else was drawn from these votes,
-    and nobody but the caller counts the calls. In a run, `publish_cost = true` in [privacy] makes the ledger pay for one
-    number before the first answer, and keep it.
+    and nobody but the caller counts the calls. In a run, `publish_cost = true` in [privacy] makes the ledger pay for
+    one number before the first answer, and keep it.
 
     Args:
         answers: what was released; answers count where the teachers gave them (every query, if left out).

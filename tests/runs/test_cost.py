@@ -86,11 +86,11 @@ def test_the_number_is_in_the_guarantee_the_card_and_the_report(settings, terrin
 
 def test_stage_by_stage_and_again(settings, terrine, tmp_path):
     labeled(settings)
-    assert "Next: terrine publish-cost run" in terrine("label", "run")[1]
-    code, out, _ = terrine("publish-cost", "run")
+    assert "Next: terrine cost run" in terrine("label", "run")[1]
+    code, out, _ = terrine("cost", "run")
     assert code == 0
     assert out.startswith("Guarantee: ε = ")
-    first = json.loads(terrine("publish-cost", "run", "--json")[1])
+    first = json.loads(terrine("cost", "run", "--json")[1])
     assert first["cost"]["epsilon"] > 0
     entries = terrine("ledger", "verify", "run", "--json")[1]
     assert "Next: terrine learn run" in terrine("label", "run")[1]  # and the number stays in guarantee.json
@@ -100,7 +100,7 @@ def test_stage_by_stage_and_again(settings, terrine, tmp_path):
 
 def test_a_run_without_it_is_refused_with_the_reason(settings, terrine):
     labeled(changed(settings, "publish_cost = true\n", ""))
-    code, _, err = terrine("publish-cost", "run")
+    code, _, err = terrine("cost", "run")
     assert code != 0
     assert "must be fixed before the first answer" in err
     with pytest.raises(InputError, match=r"different privacy\.publish_cost, which cannot change any more"):

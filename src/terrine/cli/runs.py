@@ -209,12 +209,12 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         from terrine.students.lessons import listed
 
         print(f"No answer names {len(missing)} of the {len(run.task.classes)} classes: {listed(missing)}.")
-    print(f"Next: terrine {'publish-cost' if publishes_cost(run) else 'learn'} {run.folder}")
+    print(f"Next: terrine {'cost' if publishes_cost(run) else 'learn'} {run.folder}")
 
 
-@app.command("publish-cost")
+@app.command("cost")
 def publish_cost_command(source: Source, out: Out = None, as_json: Json = False) -> None:
-    """After label: publish what the answers cost, once.
+    """Publish what the answers of a run cost, once; after label.
 
     For runs whose settings have publish_cost = true in [privacy]. The number is charged first and kept: the same
     command again prints the same number.

@@ -198,7 +198,7 @@ class _Audit:
         elif entry.kind in (COST, NUMBER):
             yield from cost.problems(entry, self.now, self.budget)
         else:
-            yield "is not a reservation, a settlement, a published cost or an entry about a key"
+            yield "is not a reservation, a settlement or an entry about a key or a published cost"
         yield from self._totals(entry, change)
 
     def _totals(self, entry: Entry, change: Spending) -> Iterator[str]:

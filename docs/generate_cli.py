@@ -16,6 +16,7 @@ COMMANDS = (
     ("vote",),
     ("tally",),
     ("label",),
+    ("cost",),
     ("learn",),
     ("report",),
     ("export",),

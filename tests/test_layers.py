@@ -20,7 +20,7 @@ GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sen
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
-BUDGETS = {"spending", "tested_budget", "budgets"}
+BUDGETS = {"spending", "tested_budget", "cost_release", "budgets"}
 CHARGED = ANSWERS | TAUGHT | BUDGETS | {"accounting", "release", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
@@ -45,17 +45,18 @@ ARROWS: dict[str, set[str]] = {
     "teachers": DATA | {"_models", "partitioning", "executors"},
     "spending": GROUND | {"mechanisms"},
     "tested_budget": GROUND | {"mechanisms", "accounting", "release", "spending"},
-    "budgets": GROUND | {"mechanisms", "accounting", "release", "spending", "tested_budget"},
+    "cost_release": ANSWERS | {"accounting", "release"},
+    "budgets": GROUND | {"mechanisms", "accounting", "release", "spending", "tested_budget", "cost_release"},
     "ledger": GROUND | BUDGETS | {"mechanisms", "accounting"},
     "labeller": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets"},
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
-    "published": GROUND | {"mechanisms", "accounting", "budgets"},
+    "published": GROUND | {"mechanisms", "accounting", "budgets", "cost_release"},
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
     "estimator": CHARGED | {"students", "published", "tested_route", "runs"},
     "service": CHARGED,
     "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
-    "cli": CHARGED | {"students", "report", "estimator", "runs", "service", "__init__"},
+    "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
 }

@@ -19,6 +19,7 @@ from terrine._validate import JsonObject
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
 from terrine.accounting.profile_costs import CountAccountant, count_guarantee
+from terrine.cost_release import CostRelease
 from terrine.errors import InputError
 from terrine.mechanisms import Mechanism
 from terrine.relations import Relation
@@ -38,6 +39,7 @@ __all__ = [
     "SCHEMA",
     "UNIT_BITS",
     "Budget",
+    "CostRelease",
     "CountBudget",
     "FilterBudget",
     "Spending",
@@ -67,6 +69,8 @@ class CountBudget:
         relation: what neighboring data sets may differ in, as the partition says.
         accountant: "profile", privacy profiles where they give less than Rényi bounds; or "renyi", as budgets had it
             that were stored before there was a choice, and keep it.
+        cost_release: pays for publishing, once, what the answers cost; None: nothing of the kind. Always by "renyi":
+            a number's Rényi curve cannot be added to a privacy profile.
     """
 
     mechanism: Mechanism
@@ -76,6 +80,7 @@ class CountBudget:
     delta: float
     relation: Relation = Relation.ONE_TEACHER
     accountant: CountAccountant = "profile"
+    cost_release: CostRelease | None = None
 
     def __post_init__(self) -> None:
         mechanism_to_json(self.mechanism)
@@ -93,6 +98,9 @@ class CountBudget:
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "relation", Relation(self.relation))
         _validate.choice("accountant", self.accountant, ("profile", "renyi"))
+        if self.cost_release is not None:
+            self.cost_release.check(self.mechanism, delta=self.delta)
+            object.__setattr__(self, "accountant", "renyi")
 
     @property
     def limit(self) -> Spending:
@@ -103,7 +111,10 @@ class CountBudget:
         return ORDERS
 
     def guarantee(self) -> Guarantee:
-        """Of everything that may ever be answered under this budget: the worst case."""
+        """Of everything that may ever be answered, and published, under this budget: the worst case."""
+        if self.cost_release is not None:
+            numbers: Any = {"n_queries": self.n_queries, "n_answers": self.n_answers, "delta": self.delta}
+            return replace(self.cost_release.guarantee(self.mechanism, **numbers), relation=self.relation)
         found = count_guarantee(
             self.mechanism,
             n_queries=self.n_queries,
@@ -135,7 +146,10 @@ class CountBudget:
         return f"{spending.queries} queries and {'' if left else 'up to '}{spending.answers} answers"
 
     def to_json(self) -> JsonObject:
-        chosen = {} if self.accountant == "renyi" else {"accountant": self.accountant}  # ledgers hash this text
+        # Only what was chosen: ledgers hash this text
+        chosen: JsonObject = {} if self.accountant == "renyi" else {"accountant": self.accountant}
+        if self.cost_release is not None:
+            chosen["cost_release"] = self.cost_release.to_json()
         return {
             "schema": SCHEMA,
             "kind": "count",
@@ -246,6 +260,9 @@ def budget_from_json(value: Any) -> Budget:
     kind = kinds.get(str(value.get("kind")))
     if kind is CountBudget:
         known.setdefault("accountant", "renyi")  # of budgets from before there was a choice
+        known.setdefault("cost_release", None)
+        if known["cost_release"] is not None:
+            known["cost_release"] = CostRelease.from_json(known["cost_release"])
     if kind is None or set(known) != {field.name for field in fields(kind)}:
         raise InputError(
             "This JSON does not describe a budget: its kind must be count, filter or tested, with exactly that kind's "
@@ -260,8 +277,8 @@ def difference(expected: Budget, got: Budget) -> str | None:
     """The first field in which two budgets differ, in words; None where they are equal."""
     ours, theirs = expected.to_json(), got.to_json()
     for name in ("kind", *(field.name for field in fields(expected) if field.name not in _NO_DIFFERENCE)):
-        if ours[name] != theirs.get(name):
-            return f"{name}={_shown(ours[name])}, not {name}={_shown(theirs.get(name))}"
+        if ours.get(name) != theirs.get(name):
+            return f"{name}={_shown(ours.get(name))}, not {name}={_shown(theirs.get(name))}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from pydantic import PlainValidator
 from terrine._validate import JsonObject
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import mechanism_from_json, mechanism_to_json
+from terrine.cost_release import PublishedCost
 from terrine.errors import InputError
 from terrine.mechanisms import Answers, InteractiveGNMax, Mechanism, Outcome
 
@@ -106,6 +107,7 @@ class PublishedGuarantee(Guarantee):
         service: the label service that answered, if one did.
         test: of a tested release, "passed" or "failed"; None by worst case.
         rounds: of a run in rounds, in order; all other counts are their sums, and ``reinforced`` is one of them.
+        cost: what these answers cost, where that was published: after the fact, and not the guarantee.
     """
 
     mechanism: Annotated[Mechanism | None, PlainValidator(_mechanism)] = None
@@ -125,6 +127,7 @@ class PublishedGuarantee(Guarantee):
     test: str | None = None
     rounds: tuple[PublishedRound, ...] = ()
     reinforced: int | None = None
+    cost: PublishedCost | None = None
 
     def __post_init__(self) -> None:
         if (self.mechanism is None) != bool(self.rounds):
@@ -150,6 +153,12 @@ class PublishedGuarantee(Guarantee):
         counts: Any = {name: int((answers.outcomes[fresh] == one).sum()) for name, one in _COUNTED.items()}
         found: Any = {"repeated": int((~fresh).sum()), "mechanism": answers.mechanism, "secure_noise": answers.secure}
         return cls(**vars(guarantee), **counts, **found, **facts)
+
+    def with_cost(self, cost: PublishedCost, *, ledger: LedgerHead, secure: bool) -> Self:
+        """The same, with the number that was published beside the answers."""
+        said = () if self.cost is None else (self.cost.in_words,)
+        notes = (*(note for note in self.notes if note not in said), cost.in_words)
+        return replace(self, cost=cost, notes=notes, ledger=ledger, secure_noise=self.secure_noise and secure)
 
     def to_json(self) -> JsonObject:
         mechanism = None if self.mechanism is None else mechanism_to_json(self.mechanism)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.errors import InputError, TestFailedError
 
 if TYPE_CHECKING:
+    from terrine.published import PublishedGuarantee
     from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
     from terrine.runs.remote import RemoteRun
@@ -207,7 +209,31 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         from terrine.students.lessons import listed
 
         print(f"No answer names {len(missing)} of the {len(run.task.classes)} classes: {listed(missing)}.")
-    print(f"Next: terrine learn {run.folder}")
+    print(f"Next: terrine {'cost' if publishes_cost(run) else 'learn'} {run.folder}")
+
+
+@app.command("cost")
+def publish_cost_command(source: Source, out: Out = None, as_json: Json = False) -> None:
+    """Publish what the answers of a run cost, once; after label.
+
+    For runs whose settings have publish_cost = true in [privacy]. The number is charged first and kept: the same
+    command again prints the same number.
+    """
+    from terrine.runs.cost import publish_cost
+
+    shown = publish_cost(open_run(source, out))
+    if as_json:
+        print_json(shown.to_json())
+        return
+    print_guarantee(shown)
+    print_cost(shown)
+
+
+def publishes_cost(run: Run | RemoteRun) -> bool:
+    """Whether a run's epsilon pays for a number that is not published yet."""
+    from terrine.runs.local import Run
+
+    return isinstance(run, Run) and run.config.privacy.publish_cost and run.guarantee().cost is None
 
 
 @app.command()
@@ -270,6 +296,8 @@ def run_command(
     stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
     if isinstance(run, Run):
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
+        if run.config.privacy.publish_cost:
+            stages.insert(3, ("publishing the cost", partial(_publish_cost, run)))
     for name, stage in stages:
         try:
             with progress_bar(name, quiet=as_json) as progress:
@@ -287,6 +315,7 @@ def run_command(
         print_json({**found, **secret})
         return
     print_label(run)
+    print_cost(shown)
     print_student(run, result)
     print_secret(secret, shown.n_teachers)
     print(f"Report: {path}")
@@ -403,7 +432,7 @@ def print_dry_run(found: DryRun) -> None:
     why = "of a tested release, whether it passes or not" if found.tested else "worst case: whatever the votes are"
     table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, {why}")
     Console().print(table)
-    for words in found.tested:
+    for words in (*found.tested, *found.cost):
         print(f"- {words}")
 
 
@@ -416,9 +445,18 @@ def warn_first(run: Run | RemoteRun) -> None:
             print(f"terrine: warning: {one}", file=sys.stderr)
 
 
-def print_label(run: Run | RemoteRun) -> None:
-    from terrine.accounting.curves import round_up
+def print_cost(shown: PublishedGuarantee) -> None:
+    if shown.cost is not None:
+        print(shown.cost.in_words)
 
+
+def _publish_cost(run: Run, *, progress: Callable[[float], object]) -> None:
+    from terrine.runs.cost import publish_cost
+
+    publish_cost(run)
+
+
+def print_label(run: Run | RemoteRun) -> None:
     shown = run.guarantee()
     if shown.test == "passed":
         print("The private test passed: all answers of the tested release are published.")
@@ -432,6 +470,12 @@ def print_label(run: Run | RemoteRun) -> None:
     elif shown.unasked:
         full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
         print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
+    print_guarantee(shown)
+
+
+def print_guarantee(shown: PublishedGuarantee) -> None:
+    from terrine.accounting.curves import round_up
+
     epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
     if shown.secure_noise:
         print(f"Guarantee: {epsilon}")

@@ -19,11 +19,13 @@ from terrine.budgets import (
     mechanism_to_json,
 )
 from terrine.errors import InputError, LedgerError
-from terrine.ledger import merkle, tested
+from terrine.ledger import cost, merkle, tested
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
+    COST,
     ENTRY_SCHEMA,
     KEY,
+    NUMBER,
     RESERVE,
     REVOKE,
     SETTLE,
@@ -193,8 +195,10 @@ class _Audit:
                     yield "raises a charge: a settlement may only lower it"
         elif entry.kind in (KEY, REVOKE):
             yield from self._key(entry)
+        elif entry.kind in (COST, NUMBER):
+            yield from cost.problems(entry, self.now, self.budget)
         else:
-            yield "is not a reservation, a settlement or an entry about a key"
+            yield "is not a reservation, a settlement or an entry about a key or a published cost"
         yield from self._totals(entry, change)
 
     def _totals(self, entry: Entry, change: Spending) -> Iterator[str]:

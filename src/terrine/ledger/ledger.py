@@ -39,6 +39,7 @@ from terrine.errors import (
 from terrine.ledger import audit
 from terrine.ledger import views as reading
 from terrine.ledger.chain import Page, Requests, other_rows
+from terrine.ledger.cost import CostNumber
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
     LEDGER_SCHEMA,
@@ -69,7 +70,7 @@ class Ledger:
     Args:
         where: a file, sqlite:///file or postgresql://user:password@host:port/database.
         budget: makes the ledger if there is none; must be the budget of one that exists. None opens what is there.
-        secrets: a folder for the noise of a tested release, while it lasts (default: that of an SQLite file).
+        secrets: a folder for noise that is kept while a release lasts (default: that of an SQLite file).
 
     Formal guarantees:
         Every answer given was charged at its worst case, on disk, before its noise was drawn. What is charged
@@ -89,11 +90,7 @@ class Ledger:
                 raise LedgerError(f"There is no ledger at {self._name}. Give a ledger's file or URL.")
             if isinstance(budget, TestedBudget):
                 budget.check()
-            made = {
-                "schema": LEDGER_SCHEMA,
-                "ledger_id": token_hex(16),
-                "budget": canonical(budget.to_json()),
-            }
+            made = {"schema": LEDGER_SCHEMA, "ledger_id": token_hex(16), "budget": canonical(budget.to_json())}
             self._store.create({**made, "digest": header_digest(made)})
             header = self._store.header() or {}
         self._budget = _budget(header, self._name)
@@ -114,9 +111,12 @@ class Ledger:
     @property
     def tested(self) -> TestedRelease:
         """The verbs of a ledger that pays for one tested release, and for nothing else."""
-        if not isinstance(self._budget, TestedBudget):
-            raise LedgerError(f"The ledger {self._name} has no budget for a tested release.")
         return TestedRelease(self._store, self._start, self._budget)
+
+    @property
+    def cost(self) -> CostNumber:
+        """The verbs of publishing, once, what the answers cost, where the budget pays for it."""
+        return CostNumber(self._store, self._start, self._budget)
 
     def reserve(
         self,
@@ -428,7 +428,8 @@ class Ledger:
         """Public numbers to show: the budget, its guarantee, what is spent, reserved and left."""
         with self._store.transaction(write=False) as now:
             last = now.last()
-            derived, test = Derived.newest(now, last), reading.test_of(now, self._budget)
+            derived = Derived.newest(now, last)
+            test, cost = reading.test_of(now, self._budget), reading.cost_of(now, self._budget)
         spent = last.total if last else Spending()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OrderGridWarning)  # it is among the notes
@@ -448,6 +449,7 @@ class Ledger:
             **derived.counts.outcomes(),
             remaining=self._budget.remaining(spent),
             test=test,
+            cost=cost,
         )
 
     def close(self) -> None:

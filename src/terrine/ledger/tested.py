@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from terrine.budgets import Spending, TestedBudget, canonical, mechanism_to_json
+from terrine.budgets import Budget, Spending, TestedBudget, canonical, mechanism_to_json
 from terrine.errors import LedgerError, QuotaError
 from terrine.ledger.chain import Page, Requests
 from terrine.ledger.entries import RESERVE, SETTLE, Ask, Entry, Kept, Part, answers_digest
@@ -51,7 +51,9 @@ class TestedRelease:
 
     __test__ = False  # not a test class, whatever its name
 
-    def __init__(self, store: Store, start: str, budget: TestedBudget) -> None:
+    def __init__(self, store: Store, start: str, budget: Budget) -> None:
+        if not isinstance(budget, TestedBudget):
+            raise LedgerError(f"The ledger {store.name} has no budget for a tested release.")
         self._store, self._start, self._budget = store, start, budget
 
     def state(self) -> ReleaseState | None:

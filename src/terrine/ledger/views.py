@@ -12,9 +12,9 @@ from terrine import _validate
 from terrine._validate import JsonObject
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import Guarantee, RdpCurve
-from terrine.budgets import Budget, Spending, TestedBudget, canonical, mechanism_from_text
+from terrine.budgets import Budget, CountBudget, Spending, TestedBudget, canonical, mechanism_from_text
 from terrine.errors import InputError
-from terrine.ledger import merkle
+from terrine.ledger import cost, merkle
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import LEDGER_SCHEMA, RESERVE, SETTLE, Head, Proof
 from terrine.ledger.tested import RELEASE, state_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from terrine.ledger.transaction import Transaction
 
 
+CostKnown = Literal["unpublished", "charged", "published"]  # before the charge, before the number, and after it
 TestState = Literal["unasked", "open", "passed", "failed"]  # before the charge, before the bit, and the bit
 
 
@@ -45,10 +46,11 @@ class Summary:
     reinforced: int
     remaining: dict[str, float]
     test: TestState | None = None  # of a tested release
+    cost: CostKnown | None = None  # where the budget pays for publishing it
 
     def to_json(self) -> JsonObject:
         found = {"budget": self.budget.to_json(), "guarantee": self.guarantee.to_json()}
-        told = {name: value for name, value in vars(self).items() if name != "test" or value is not None}
+        told = {name: value for name, value in vars(self).items() if name not in ("test", "cost") or value is not None}
         return {"schema": LEDGER_SCHEMA, **told, **found}
 
 
@@ -103,6 +105,14 @@ def test_of(now: Transaction, budget: Budget) -> TestState | None:
     return "unasked" if found is None else found.outcome
 
 
+def cost_of(now: Transaction, budget: Budget) -> CostKnown | None:
+    """What is known of a published cost; None where the budget pays for none."""
+    if not isinstance(budget, CountBudget) or budget.cost_release is None:
+        return None
+    found = cost.state_of(now)
+    return "unpublished" if found is None else "charged" if found.number is None else "published"
+
+
 def spent(now: Transaction, budget: Budget) -> RdpCurve:
     orders = budget.orders
     basis = "charged so far: progress, not a guarantee"
@@ -112,8 +122,10 @@ def spent(now: Transaction, budget: Budget) -> RdpCurve:
         return RdpCurve(orders, np.array([budget.rdp]), basis) if sums else curve
     for text, (queries, answers) in sorted(sums.items()):
         mechanism = mechanism_from_text(text)
-        cost = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
-        curve = curve + cost.renamed(basis)
+        worst = worst_case_cost(mechanism, n_queries=queries, n_answered=answers, orders=orders)
+        curve = curve + worst.renamed(basis)
+    if isinstance(budget, CountBudget) and budget.cost_release is not None and cost.state_of(now) is not None:
+        curve = curve + budget.cost_release.curve(orders).renamed(basis)
     return curve
 
 

@@ -2,8 +2,8 @@
 
 `publishable_guarantee` is what a budget promises: the worst case, or the tested route if it was chosen beforehand.
 `tested_guarantee` says what that route would claim; a ledger with a `TestedBudget` fixes it, and a Labeller releases
-under it. `sanitize` draws a number for these votes beside labels that leave anyway. Proofs are in `docs/math.md`,
-"Publishing the cost".
+under it. `sanitize` draws a number for these votes beside labels that leave anyway, and charges no ledger; a
+`CountBudget` with a `CostRelease` pays for one. Proofs are in `docs/math.md`, "Publishing the cost".
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ def sanitize(
 
     It spends `Sanitizer.rdp` each time it is called. The labels are published anyway, so the guarantee of labels and
     number together is the worst case plus that: for a smaller one, choose `tested_guarantee` beforehand.
+
+    It charges no ledger: what it returns holds for labels and ONE number, if nothing else was drawn from these votes,
+    and nobody but the caller counts the calls. In a run, `publish_cost = true` in [privacy] makes the ledger pay for
+    one number before the first answer, and keep it.
 
     Args:
         answers: what was released; answers count where the teachers gave them (every query, if left out).

@@ -258,6 +258,8 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
     if isinstance(found.budget, TestedBudget):
         for words in tested_words(found.budget, test=found.test):
             print(f"- {words}")
+    if found.cost is not None:
+        print(f"What the answers cost: {found.cost}. The guaranteed ε pays for publishing it, once.")
     print(f"Head: {found.head}")  # on a line of its own: to be kept, whatever the terminal's width
 
 

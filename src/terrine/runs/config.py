@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, mode
 
 from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
+from terrine.runs.cost_config import COST_KEYS, CostSettings
 
 Count = Field(ge=1)
 _File = Annotated[Path, Strict(False)]  # TOML has strings for these, and lists
@@ -111,7 +112,7 @@ class TeachersConfig(_Part):
         return self
 
 
-class PrivacyConfig(_Part):
+class PrivacyConfig(_Part, CostSettings):
     """The mechanism and how often it may answer; or an epsilon, from which these are planned by public inputs.
 
     By the tested route all answers are published together, if a private test says that they cost no more than
@@ -168,7 +169,7 @@ class PrivacyConfig(_Part):
                 )
         allowed = {*needed, *planned, *self._of_route()}
         for name in PrivacyConfig.model_fields:
-            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask", "route"}
+            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask", "route", *COST_KEYS}
             if name not in allowed | always and getattr(self, name) is not None:
                 raise ValueError(f"{about} takes no `{name}`: leave it out")
         return self

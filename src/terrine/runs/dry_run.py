@@ -8,9 +8,10 @@ from typing import Any
 
 from terrine.accounting.advice import Advice
 from terrine.accounting.curves import Guarantee
-from terrine.budgets import TestedBudget, mechanism_to_json
+from terrine.budgets import CountBudget, TestedBudget, mechanism_to_json
 from terrine.mechanisms import Mechanism
 from terrine.runs.config import read_config
+from terrine.runs.cost_plan import what_it_adds
 from terrine.runs.factories import any_budget_of, check_options, planned
 from terrine.runs.local import Run
 from terrine.runs.plan_rounds import PlannedRound
@@ -33,6 +34,7 @@ class DryRun:
         guarantee: of the whole run, the worst case over all votes.
         advice: whether it will work; where it refuses something, so will the run.
         tested: what a tested release means, in words; empty by worst case.
+        cost: what publishing the cost means and adds, in words; empty where it is not published.
     """
 
     data: str
@@ -48,6 +50,7 @@ class DryRun:
     advice: Advice
     tested: tuple[str, ...] = ()
     rounds: tuple[PlannedRound, ...] = ()
+    cost: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         answering: dict[str, Any] = {
@@ -75,6 +78,7 @@ class DryRun:
             "guarantee": asdict(self.guarantee),
             "advice": self.advice.to_json(),
             **({"tested": list(self.tested)} if self.tested else {}),
+            **({"cost": list(self.cost)} if self.cost else {}),
         }
 
 
@@ -118,4 +122,5 @@ def dry_run(source: str | Path) -> DryRun:
         guarantee=budget.guarantee(),
         advice=advice_of(given, budget, task),
         tested=tested_words(budget) if isinstance(budget, TestedBudget) else (),
+        cost=what_it_adds(budget) if isinstance(budget, CountBudget) else (),
     )

@@ -21,6 +21,7 @@ from terrine.runs.config import (
     StudentConfig,
     TeachersConfig,
 )
+from terrine.runs.cost_plan import cost_release_of, planned_within
 from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
@@ -41,6 +42,8 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
     """Mechanism and numbers of queries and answers for a budget, from public inputs only."""
     privacy, n_teachers = config.privacy, config.teachers.number
     assert privacy.epsilon is not None
+    if privacy.publish_cost:
+        return planned_within(config, lambda one: planned(one, n_classes=n_classes, n_public=n_public), budget_of)
     kept = privacy.model_dump(include={"delta", "ask"})
     if privacy.mechanism == "gnmax" and privacy.queries is not None:
         noise = least_noise(n_queries=privacy.queries, epsilon=privacy.epsilon, delta=privacy.delta)
@@ -81,9 +84,14 @@ def mechanism_of(privacy: PrivacyConfig) -> Mechanism:
 
 def budget_of(privacy: PrivacyConfig, *, relation: Relation = Relation.ONE_TEACHER) -> CountBudget:
     assert privacy.queries is not None
-    answers = privacy.answers if privacy.mechanism == "confident" else None
+    mechanism, answers = mechanism_of(privacy), privacy.answers if privacy.mechanism == "confident" else None
     return CountBudget(
-        mechanism_of(privacy), n_queries=privacy.queries, n_answers=answers, delta=privacy.delta, relation=relation
+        mechanism,
+        n_queries=privacy.queries,
+        n_answers=answers,
+        delta=privacy.delta,
+        relation=relation,
+        cost_release=cost_release_of(privacy, mechanism),
     )
 
 

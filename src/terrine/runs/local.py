@@ -32,6 +32,7 @@ from terrine.relations import Relation
 from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
 from terrine.runs.bound import bound_ledger, check_bound
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
+from terrine.runs.cost import tell_cost
 from terrine.runs.factories import (
     any_budget_of,
     check_student,
@@ -392,6 +393,7 @@ class Run(Learning):
             ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
             test=paid.test,
         )
+        tell_cost(self)
         return answers
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:

@@ -40,8 +40,15 @@ def advice_of(config: RunConfig, budget: CountBudget | TestedBudget, task: Task)
         else synthetic_votes(n_queries=400, n_classes=n_classes, n_teachers=n_teachers, consensus=consensus),
         consensus=consensus,
         accept_large_delta=config.privacy.accept_large_delta,
-        target=budget.target if isinstance(budget, TestedBudget) else None,
+        target=_claimed(budget),
     )
+
+
+def _claimed(budget: CountBudget | TestedBudget) -> float | None:
+    """The epsilon that is claimed, where it is not the worst case of the answers alone."""
+    if isinstance(budget, TestedBudget):
+        return budget.target
+    return None if budget.cost_release is None else budget.guarantee().epsilon
 
 
 def check_extras(config: Settings, *, report: bool) -> None:

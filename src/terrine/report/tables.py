@@ -41,10 +41,11 @@ def print_analysis(result: Analysis) -> None:
     add("questions", f"{result.queries:,}", f"{result.n_teachers:,} teachers, {result.n_classes} classes")
     if isinstance(mechanism, ConfidentGNMax):
         add("answers, at most", f"{result.answers_at_most:,}", "fixed beforehand; --answers")
+    by_order = "privacy profile" if worst.order is None else f"order {worst.order:g}"
     add(
         "ε if fixed beforehand",
         f"[bold]{round_up(worst.epsilon)}[/bold]",
-        f"δ={worst.delta:g}, order {worst.order:g}, worst case, {result.bound} bound",
+        f"δ={worst.delta:g}, {by_order}, worst case, {result.bound} bound",
     )
     if tested is not None:
         add(

@@ -75,7 +75,6 @@ def table2_rows() -> None:
 
 
 def main() -> None:
-    table2_rows()
     for script, charge in (
         (mnist_students, mnist),
         (adult_students, adult),
@@ -89,6 +88,7 @@ def main() -> None:
         file.write_text(json.dumps(found, indent=indent, ensure_ascii=False) + "\n")
         file.with_suffix(".md").write_text(script.page(found))
         print(file.name, flush=True)
+    table2_rows()
 
 
 if __name__ == "__main__":

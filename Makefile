@@ -30,6 +30,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/profile.py --svhn
 	$(BIN)/python benchmarks/schema.py
 	$(BIN)/python benchmarks/sensitivity.py
 	$(BIN)/python benchmarks/teachers.py

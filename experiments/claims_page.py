@@ -212,7 +212,8 @@ python experiments/claims.py --votes FOLDER
 
 ε is by the tight conversion at δ = 1e-8 (Glyph) or 1e-5 (MNIST), rounded up. *The paper's bound* is its expectation;
 *exact* is the divergence of check and answer together on these votes. With private votes both are secret, and they are
-not guarantees. The worst case holds for any votes, if a ledger fixed it. Made from:
+not guarantees. The worst case holds for any votes, if a ledger fixed it; here it is by Rényi bounds, like the rest
+([privacy profiles](../math.md#the-profile-accountant), as a budget is charged today, take off 5 to 9%). Made from:
 
 {files}
 

@@ -273,7 +273,7 @@ def pate(data: str) -> list[dict[str, Any]]:
         if "students" in setting:  # Adult: chosen on public rows of their own
             name = setting["setting"]
             best = max(setting["students"], key=lambda student: np.mean(list(facts["tuning"][student].values())))
-            student, epsilon, public = setting["students"][best]["answers"], setting["worst_case_epsilon"], None
+            student, epsilon, public = setting["students"][best]["answers"], setting["publishable_epsilon"], None
         else:
             name = setting["name"]
             row = max((r for r in facts["table"] if r["setting"] == name), key=lambda r: r["accuracy_public"])

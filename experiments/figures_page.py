@@ -164,10 +164,12 @@ DRAWN = {
 
 PAGE = """# The paper's figures, from votes
 
-*Accuracy* is the share of right answers, not the accuracy of a student. ε is by the tight conversion, rounded up, at
-δ = 1e-8 (Glyph) or 1e-5 (MNIST). The paper's bound and the exact cost depend on the votes: with private data they are
-secret, and they are not guarantees; here the votes are on public data. The worst case holds for any. How often
-answers are right is a mean over {draws} draws of seeded noise; expected numbers of answers are sums of probabilities.
+*Accuracy* is the share of right answers, not the accuracy of a student. ε is by the tight conversion, rounded up, at δ
+= 1e-8 (Glyph) or 1e-5 (MNIST). The paper's bound and the exact cost depend on the votes: with private data they are
+secret, and they are not guarantees; here the votes are on public data. The worst case holds for any; here it is by
+Rényi bounds, like the rest ([privacy profiles](../math.md#the-profile-accountant), as a budget is charged today, take
+off 5 to 9%). How often answers are right is a mean over {draws} draws of seeded noise; expected numbers of answers are
+sums of probabilities.
 
 ```
 python experiments/figures.py --votes FOLDER

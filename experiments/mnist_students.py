@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from provenance import commit, machine, record
-from tables import RESULTS, markdown, percent, publishable, spread, up
+from tables import RESULTS, markdown, percent, publishable, spread, up, worst_case
 
 from terrine.accounting.costs import cost
 from terrine.accounting.curves import ORDERS, guarantee
@@ -38,7 +38,6 @@ from terrine.executors import Processes
 from terrine.features import FeatureRecipe, fit_features, representative_rows
 from terrine.mechanisms import ABSTAIN, ConfidentGNMax, GNMax, LNMax, Outcome, answer
 from terrine.noise import SeededNoise
-from terrine.release.tested import publishable_guarantee
 from terrine.students import GANStudent, MatchStudent, SupervisedStudent, VATStudent, fit_student
 from terrine.teachers.centroids import CentroidTeacher
 from terrine.teachers.estimators import SklearnTeacher
@@ -318,8 +317,7 @@ def tabulated(rows: list[dict[str, Any]]) -> dict[str, Any]:
     table, settings = [], []
     for setting in SETTINGS:
         numbers = {"n_queries": setting.queries, "n_answers": setting.answers, "delta": DELTA}
-        worst = publishable_guarantee(setting.mechanism, **{k: v for k, v in numbers.items() if v is not None})
-        about = {"publishable_epsilon": worst.epsilon, "chosen": setting.chosen}
+        about = {**worst_case(setting.mechanism, **numbers), "chosen": setting.chosen}
         settings.append({**asdict(setting), **about, "kind": type(setting.mechanism).__name__})
         for learner in setting.learners:
             some = [row for row in rows if (row["setting"], row["learner"]) == (setting.name, learner)]
@@ -418,7 +416,9 @@ guarantee by itself ([what may be claimed](../math.md)); we print it because all
 holds for any votes, with the numbers of questions and answers fixed beforehand; it may be published if no votes were
 looked at to choose the settings. *Chosen on votes*: threshold, noise and number of questions were chosen after looking
 at votes, or at labels of public images; with private votes such a choice would give something away.
-*By `terrine plan --questions`*: the noise follows from ε, δ and the 30 questions alone. Features, teachers, the number
+*By `terrine plan --questions`*: the noise follows from ε, δ and the 30 questions alone, by Rényi bounds (the ε of a
+setting's name, and in parentheses). By [privacy profiles](../math.md#the-profile-accountant), as a budget is charged
+today, the same noise costs less, and the command plans less noise. Features, teachers, the number
 of questions and students were chosen with the labels of the 9,000 public images.
 
 - **Features**: linear discriminants on [features learned from the public images](../features.md) without labels

@@ -164,6 +164,10 @@ which the student kept its own label. Means over {seeds} seeds; ± is their stan
 {rows}
 
 {verdict}
+
+Both are charged by Rényi bounds here. Rounds share a filter, which stays so; one round is a budget of counted
+questions, whose worst case [privacy profiles](../math.md#the-profile-accountant) make 5 to 9% smaller today, so that a
+run of today in one round asks more questions at these ε.
 """
 
 

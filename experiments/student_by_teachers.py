@@ -20,10 +20,10 @@ import numpy as np
 from mnist_students import polled
 from provenance import record
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from tables import RESULTS, markdown, up
+from tables import RESULTS, markdown, up, worst_case
 from votesets import BLUE, DELTA, GREEN, ORANGE, canvas, save, tidy
 
-from terrine import GNMax, Votes, answer, publishable_guarantee
+from terrine import GNMax, Votes, answer
 from terrine.datasets import load
 from terrine.features import representative_rows
 from terrine.noise import SeededNoise
@@ -44,6 +44,12 @@ def student_accuracy(public: Any, truth: Any, rows: Any, labels: Any) -> float:
     return float((student.predict(public) == truth).mean())
 
 
+def costs(sigmas: Any) -> list[float]:
+    """Of all questions, by noise: worst cases."""
+    numbers = {"n_queries": QUESTIONS, "n_answers": None, "delta": DELTA["MNIST"]}
+    return [worst_case(GNMax(sigma=float(sigma)), **numbers)["publishable_epsilon"] for sigma in sigmas]
+
+
 def measure(file: Path) -> dict[str, Any]:
     task = load("mnist")
     with np.load(file) as arrays:
@@ -60,12 +66,8 @@ def measure(file: Path) -> dict[str, Any]:
                 for seed in range(DRAWS):
                     labels = answer(GNMax(sigma=share * teachers), votes, rng=SeededNoise(seed)).labels
                     accuracy[k] += student_accuracy(public, truth, rows, labels) / (SPLITS * DRAWS)
-        epsilons = [
-            publishable_guarantee(GNMax(sigma=share * teachers), n_queries=QUESTIONS, delta=DELTA["MNIST"]).epsilon
-            for share in NOISE
-        ]
         about = {"teachers": teachers, "kind": KINDS[nearest], "sigma": NOISE * teachers}
-        curves.append({**about, "epsilon": epsilons, "accuracy": accuracy})
+        curves.append({**about, "epsilon": costs(NOISE * teachers), "accuracy": accuracy})
         print(teachers, KINDS[nearest], accuracy.round(4).tolist(), flush=True)
     found = {"delta": DELTA["MNIST"], "questions": QUESTIONS, "draws": DRAWS, "splits": SPLITS, "curves": curves}
     return tidy(found)  # type: ignore[no-any-return]
@@ -125,7 +127,8 @@ python experiments/student_by_teachers.py FEATURES.npz
 
 {table}
 
-MNIST, δ = 1e-5, neighbours: one image is replaced; ε is the worst case of {questions} GNMax answers, and rounds up.
+MNIST, δ = 1e-5, neighbours: one image is replaced; ε is the worst case of {questions} GNMax answers, by
+[privacy profiles](../math.md#the-profile-accountant), and rounds up.
 Teachers use [features learned from the public images](../features.md). They vote by the nearest class mean, or by the
 nearest row of their share, whichever is better. The student is a linear model on the same features; the {questions}
 questions are rows that represent the public set. Accuracy is a mean over {n} draws of noise and splits, on the labels

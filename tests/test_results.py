@@ -54,6 +54,7 @@ def said(name: str) -> str:
         ("student_by_teachers", "student_by_teachers"),
         ("table1", "table1"),
         ("rounds", "rounds"),
+        ("tested_runs", "tested_runs"),
     ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:
@@ -82,11 +83,11 @@ def test_table_1_has_the_students_and_costs_of_their_pages() -> None:
     for name, row in rows.items():
         if name in adult:
             assert row["student"] == adult[name]["students"][row["learner"]]["answers"]
-            assert row["publishable_epsilon"] == adult[name]["worst_case_epsilon"]
-            assert row["exact_epsilon"] == adult[name]["exact_epsilon"]
+            for key in ("publishable_epsilon", "renyi_epsilon", "exact_epsilon"):
+                assert row[key] == adult[name][key]
         else:
             there = (mnist | glyph)[name, row["learner"]]
-            for key in ("student", "publishable_epsilon", "exact_epsilon"):
+            for key in ("student", "publishable_epsilon", "renyi_epsilon", "exact_epsilon"):
                 assert row[key] == there[key]
     assert {name for name, _ in mnist} | set(adult) <= set(rows)
 
@@ -118,25 +119,29 @@ def test_the_headline_of_readme_is_table_1_s() -> None:
 
 
 def test_planned_noise_of_mnist_is_what_plan_gives() -> None:
+    """Planned by Rényi bounds; by privacy profiles the same noise costs less, and less noise is planned."""
     from terrine import GNMax, least_noise, publishable_guarantee
 
     mnist = script("mnist_students")
     for _, epsilon, sigma in mnist.PLANNED:
-        found = publishable_guarantee(GNMax(sigma=sigma), n_queries=30, delta=mnist.DELTA).epsilon
-        assert 0.999 * epsilon < found <= epsilon
-    assert least_noise(n_queries=30, epsilon=epsilon, delta=mnist.DELTA).sigma == sigma  # of the last; a second each
+        numbers = {"n_queries": 30, "delta": mnist.DELTA}
+        assert 0.999 * epsilon < publishable_guarantee(GNMax(sigma=sigma), **numbers, accountant="renyi").epsilon
+        assert publishable_guarantee(GNMax(sigma=sigma), **numbers, accountant="renyi").epsilon <= epsilon
+    assert publishable_guarantee(GNMax(sigma=sigma), **numbers).epsilon < 0.93 * epsilon  # of the last; a second each
+    assert 0.9 * sigma < least_noise(**numbers, epsilon=epsilon).sigma < 0.95 * sigma
     planned = [s.mechanism.sigma for s in mnist.SETTINGS if s.chosen == mnist.BY_PLAN]
     assert planned == [sigma for _, _, sigma in mnist.PLANNED]
     glyph = script("glyph_students")
     for n, epsilon, sigma in glyph.QUESTIONS:
-        found = publishable_guarantee(GNMax(sigma=sigma), n_queries=n, delta=glyph.DELTA).epsilon
+        found = publishable_guarantee(GNMax(sigma=sigma), n_queries=n, delta=glyph.DELTA, accountant="renyi").epsilon
         assert 0.999 * epsilon < found <= epsilon
 
 
 def test_the_numbers_of_the_accounting_table() -> None:
     for name, row in stored("accounting").items():
         (line,) = [line for line in said("accounting").splitlines() if line.startswith(f"| {name} |")]
-        epsilons = [round_up(value, 4) for key, value in row.items() if key not in ("answers", "delta")]
+        assert "| – |" in line or None not in row.values()
+        epsilons = [round_up(x, 4) for key, x in row.items() if key not in ("answers", "delta") and x is not None]
         assert re.findall(r"\d+\.\d{4}(?= \|)", line) == epsilons
 
 

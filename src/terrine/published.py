@@ -164,4 +164,4 @@ class PublishedGuarantee(Guarantee):
         mechanism = None if self.mechanism is None else mechanism_to_json(self.mechanism)
         found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
         found["rounds"] = [one.to_json() for one in self.rounds] or None
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in found.items() if value is not None or name == "order"}

@@ -87,7 +87,7 @@ class Guarantee:
 
     epsilon: float
     delta: float
-    order: float | None
+    order: float | None = None
     basis: str
     relation: Relation
     notes: tuple[str, ...] = ()

@@ -343,7 +343,7 @@ def publishable_guarantee(
             )
         return tested
     numbers: Any = {"n_queries": n_queries, "n_answered": n_answers, "bound": bound}
-    if (orders, bound, conversion, accountant) == (None, "argmax", "tight", "profile"):
+    if orders is None and (bound, conversion, accountant) == ("argmax", "tight", "profile"):
         return count_guarantee(mechanism, n_queries=n_queries, n_answers=n_answers, delta=delta, n_records=n_records)
     if orders is None:
         curve = budget_curve(mechanism, **numbers, delta=delta, conversion=conversion)

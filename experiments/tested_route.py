@@ -241,7 +241,7 @@ depends on rare questions with a small gap. (The guarantee holds in any case: if
 - The target depends on the planner's search, which is coarse: a better plan may exist for either route.{refused}
 - Worst cases on this page are by Rényi bounds, as plans were when it was made. By [privacy
   profiles](../math.md#the-profile-accountant), as budgets of up to 20,000 questions are charged today, they are 5 to 9%
-  less, and the tested route, which stays with Rényi bounds, gains so much less: [two students](tested_runs.md) by plans
+  less, and the tested route, which stays with Rényi bounds, gains less by that: [two students](tested_runs.md) by plans
   of today.
 """
 

@@ -34,7 +34,7 @@ _Key = dict[str, str | int]
 
 # Who is told how far a profile is: set by a program with a person in front of it
 WATCHER: ContextVar[Callable[[float], object] | None] = ContextVar("terrine_profile_watcher", default=None)
-VERSION = 1  # of what is kept: a change of cells or recursion is a new number
+VERSION = 2  # of what is kept: a change of cells or recursion is a new number
 LEAST_NOISE = 1.0  # votes: with less, and so with epsilons that mean little, Rényi bounds have to do
 LEAST_STEPS, MOST_STEPS = 8, 20_000  # answers or checks: fewer gain nothing, more would take hours
 LARGEST_EPSILON = 12.0  # by Rényi bounds: beyond, a few percent less would not be worth minutes

@@ -232,7 +232,7 @@ def _keep(key: _Key, found: PrivacyProfile) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"start": found.start, "values": found.values, "digest": _digest(key, found)}
-        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+        digest = _digest(key, found)
+        write_atomically(path, lambda file: np.savez(file, start=found.start, values=found.values, digest=digest))
     except OSError:  # a cache that cannot be written costs time only
         return

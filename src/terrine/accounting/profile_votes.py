@@ -51,7 +51,7 @@ def profile_of_votes(
         )
     delta = _validate.between("delta", delta, 0.0, 1.0)
     curve = cost(mechanism, votes, orders=ORDERS, student_proba=student_proba)
-    by_renyi = guarantee(curve, delta=delta).reveal()
+    by_renyi = guarantee(curve, delta=delta).reveal()  # what follows from it stays inside a Sensitive
     laws, charged = _laws_of(mechanism, votes, student_proba)
     epsilon = math.inf
     if math.isfinite(charged) and 0 < by_renyi.epsilon < 40:

@@ -210,7 +210,7 @@ def analyze_votes(
         conversion=conversion,
         n_records=settings.n_records,
     )
-    if tested is not None:  # refuses one that was made for something else
+    if tested is not None:  # refuses one that was made for other numbers
         publishable_guarantee(mechanism, n_queries=n, delta=delta, tested=tested)
     stops = np.unique(np.linspace(1, n, min(n, n_points)).astype(np.int64)).tolist() if n_points else [n]
     secret, revealed = None, None

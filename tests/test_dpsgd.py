@@ -72,9 +72,9 @@ def test_the_page_says_what_the_json_says(dpsgd: ModuleType) -> None:
 
 def test_pate_students_come_from_the_results_that_are_there(dpsgd: ModuleType) -> None:
     students = dpsgd.pate("adult")
-    assert {round(s["epsilon"], 1) for s in students} >= {0.9, 2.0}
+    assert {round(s["epsilon"], 1) for s in students} >= {0.8, 1.9}
     assert dpsgd.beside(students, 0.3) == "–"
-    assert "(ε = 0.900)" in dpsgd.beside(students, 0.9)
+    assert "(ε = 0.833)" in dpsgd.beside(students, 0.9)
     assert min(s["epsilon"] for s in dpsgd.pate("mnist")) <= 0.1
 
 

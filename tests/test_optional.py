@@ -19,6 +19,7 @@ GUARDS_THAT_STAY = {
     "_optional.py",
     "runs/ready.py",  # says that nothing was taught or spent
     "runs/factories.py",  # asks whether there is a GPU, or such an estimator
+    "runs/modules.py",  # imports what a user named
     "service/wire.py",  # modules that an operating system may lack
 }
 

@@ -143,7 +143,7 @@ def without(*option: str) -> list[str]:
             ([*GIVEN, *option], "--teachers, --test-order and --test-share need --target.")
             for option in (["--teachers", "200"], ["--test-order", "8"], ["--test-share", "0.7"])
         ),
-        ([*TESTED, "--target", "50"], "target must be below the worst case, 4."),
+        ([*TESTED, "--target", "50"], "target must be below the worst case, 3.9"),
         ([*TESTED, "--target", "0.2"], "target must be above"),
         ([*TESTED, "--target", "0"], "target must be above 0, got 0.0."),
         ([*TESTED, "--target", "much"], "Invalid value for '--target'"),

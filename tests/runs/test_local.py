@@ -25,7 +25,7 @@ from terrine.mechanisms import ABSTAIN
 from terrine.runs.base import load_answers, wilson
 from terrine.runs.config import RemoteConfig, read_config, write_config
 from terrine.runs.dry_run import dry_run
-from terrine.runs.facts import _without_folders, public_facts, secret_facts, spending, write_run_report
+from terrine.runs.facts import _without_folders, public_facts, secret_facts, write_run_report
 from terrine.runs.local import REQUEST, Run
 from terrine.runs.remote import RemoteRun
 from terrine.students import load_student
@@ -362,7 +362,7 @@ def test_answers_of_seeded_noise_are_not_publishable(settings, tmp_path):
 def test_spending_ends_below_the_guarantee(settings, tmp_path):
     run = Run.create(settings, tmp_path / "r")
     whole(run)
-    curve = spending(load_answers(run.folder / "answers.npz")[1], delta=1e-5)
+    curve = public_facts(run)["spending"]
     assert curve["queries"][-1] <= 120
     assert np.all(np.diff(curve["epsilon"]) >= 0)
     assert curve["epsilon"][-1] <= run.guarantee().epsilon * (1 + 1e-9)

@@ -169,7 +169,7 @@ def guarantee(
     """
     delta = _validate.between("delta", delta, 0.0, 1.0)
     _validate.choice("conversion", conversion, ("tight", "classic"))
-    public_notes = delta_notes(delta, n_records=n_records)
+    public_notes = delta_notes(delta=delta, n_records=n_records)
     convert = partial(_convert, delta=delta, conversion=conversion, relation=relation, notes=public_notes)
     if isinstance(curve, Sensitive):
         return curve.map(convert)
@@ -179,7 +179,7 @@ def guarantee(
     return result
 
 
-def delta_notes(delta: float, *, n_records: int | None) -> tuple[str, ...]:
+def delta_notes(*, delta: float, n_records: int | None) -> tuple[str, ...]:
     """What is to be said of a delta that is not below 1/n_records; it warns of it too."""
     if n_records is None or delta < 1 / _validate.integer("n_records", n_records, at_least=1):
         return ()

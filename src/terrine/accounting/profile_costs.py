@@ -77,7 +77,7 @@ def count_guarantee(
                 order=None,
                 basis=f"worst case over all votes, privacy profile, {fixed}",
                 relation=Relation.ONE_TEACHER,
-                notes=delta_notes(delta, n_records=n_records),
+                notes=delta_notes(delta=delta, n_records=n_records),
             )
     return guarantee(curve.renamed(f"{curve.basis}, {fixed}"), delta=delta, n_records=n_records)
 

@@ -77,9 +77,10 @@ def main() -> None:
             )
     if code == _INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
         _complain("Interrupted.")
-    for warning in caught:
-        if issubclass(warning.category, TerrineWarning):  # those of other packages may quote private values
-            print(f"terrine: warning: {warning.message}", file=sys.stderr)
+    # Those of other packages may quote private values
+    said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, TerrineWarning))
+    for message in said:
+        print(f"terrine: warning: {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tests.labeller.test_tested_kill import _unlink, noise_files
-from tests.ledger.test_kill import MEMORY, Doomed, fork, note, notes, outcome
-from tests.soak import ROOT, amount
+from tests.labeller import kills
+from tests.ledger.test_kill import fork, note, notes, outcome
+from tests.soak import amount
 
 from terrine.budgets import CountBudget
 from terrine.cost_release import CostRelease
@@ -29,7 +28,6 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.labeller.cost import draw_cost
 from terrine.ledger import Ledger
 from terrine.mechanisms import GNMax
-from terrine.noise import _measurement
 from terrine.votes import Votes
 
 N = 20
@@ -77,22 +75,6 @@ def work(folder, step=lambda: None):
     step()
 
 
-def doomed(folder, last):
-    step = Doomed(last)
-    for name in ("fsync", "link", "replace"):
-        real = getattr(os, name)
-
-        def watched(*arguments, _real=real, **options):
-            step()
-            found = _real(*arguments, **options)
-            step()
-            return found
-
-        setattr(os, name, watched)
-    Path.unlink = _unlink(Path.unlink, step)
-    work(folder, step)
-
-
 def check(folder):
     """What must hold at any moment; how far it came, and the noise that is paid for and not used up."""
     apart = folder.with_name(f"{folder.name}-notes")
@@ -104,7 +86,7 @@ def check(folder):
         state, kinds = ledger.cost.state(), [entry.kind for entry in ledger.entries()]
         assert ledger.summary().queries == N
     assert (kinds.count("cost"), kinds.count("number")) in ((0, 0), (1, 0), (1, 1))
-    files = noise_files(folder)
+    files = kills.noise_files(folder)
     assert all(path.stat().st_mode & 0o077 == 0 for path in files), "the noise is for its owner alone"
     if state is None:
         assert not notes(apart, "looks"), "looked at votes before the charge"
@@ -120,31 +102,13 @@ def check(folder):
 
 
 def once(where, points):
-    """Killed at each of these steps in turn, then run to the end; the phases in which it was killed."""
-    folder = Path(tempfile.mkdtemp(dir=where))
-    folder.with_name(f"{folder.name}-notes").mkdir()
+    folder = kills.new_folder(where)
     assert not outcome(fork(begin, folder))
-    phases, noise = [], None
-    for point in points:
-        if not outcome(fork(doomed, folder, point)):
-            break
-        phase, kept = check(folder)
-        phases.append(phase)
-        assert noise in (None, kept) or kept is None, "the noise changed after it was paid for"
-        noise = kept or noise
-    for _ in range(2):  # again gives the same
-        assert not outcome(fork(work, folder))
-        assert check(folder)[0] == "release"
-        assert noise_files(folder) == []
-    return phases
+    return kills.once(work, check, points, folder)
 
 
 def at_every_step(where, first, stride):
-    phases, point = Counter(), first
-    while found := once(where, [point]):
-        phases.update(found)
-        point += stride
-    return phases
+    return kills.at_every_step(lambda points: once(where, points), first, stride)
 
 
 def at_random(where, times):
@@ -157,31 +121,27 @@ def at_random(where, times):
 LAST = 36  # steps of a publication, about
 
 
-def run(name, *arguments):
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        command = [sys.executable, "-m", "tests.labeller.test_cost_kill", folder, json.dumps([name, *arguments])]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    return Counter(json.loads(done.stdout))
+run = partial(kills.program, "tests.labeller.test_cost_kill")
 
 
 def main(folder, call):
     warnings.simplefilter("ignore", OrderGridWarning)
-    for sigma in (10.0, BUDGET.cost_release.draws[0][0]):
-        _measurement("gaussian", sigma)  # children need not import OpenDP
-    BUDGET.guarantee()
+    once_before = Path(tempfile.mkdtemp(dir=folder))  # what is imported or computed once, no child need do again
+    begin(once_before)
+    with Ledger(once_before / "ledger.sqlite") as ledger:
+        draw_cost(ledger, asked="ab" * 32, votes=lambda: VOTES)
     name, *arguments = json.loads(call)
     print(json.dumps(globals()[name](Path(folder), *arguments)))
 
 
 def test_killed_at_every_step(record_property):
-    seen = run("at_every_step", *amount((1, 2), soak=(1, 1)))  # where time is short, at every second one
+    seen = Counter(run("at_every_step", *amount((1, 3), soak=(1, 1))))  # where time is short, at every third one
     assert set(PHASES) - set(seen) <= {"release"}  # its one step
     record_property("kills", seen.total())
 
 
 def test_killed_at_random_steps(record_property):
-    seen = run("at_random", amount(10, soak=200))
+    seen = Counter(run("at_random", amount(10, soak=200)))
     assert seen.total() >= amount(10, soak=200)
     record_property("kills", seen.total())
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tests.ledger.test_kill import MEMORY, Doomed, fork, note, notes, outcome
-from tests.soak import ROOT, amount
+from tests.labeller import kills
+from tests.ledger.test_kill import note, notes
+from tests.soak import amount
 
 from terrine.budgets import TestedBudget
 from terrine.errors import LedgerError, OrderGridWarning, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax
-from terrine.noise import _measurement
 from terrine.release.tested import ConditionalGuarantee
 from terrine.votes import Votes
 
@@ -73,36 +73,6 @@ def work(folder, kind, step=lambda: None):
     step()
 
 
-def doomed(folder, kind, last):
-    """Also before and after everything that is done to a file."""
-    step = Doomed(last)
-    for name in ("fsync", "link", "replace"):
-        real = getattr(os, name)
-
-        def watched(*arguments, _real=real, **options):
-            step()
-            found = _real(*arguments, **options)
-            step()
-            return found
-
-        setattr(os, name, watched)
-    Path.unlink = _unlink(Path.unlink, step)
-    work(folder, kind, step)
-
-
-def _unlink(real, step):
-    def unlink(self, missing_ok=False):
-        step()
-        real(self, missing_ok=missing_ok)
-        step()
-
-    return unlink
-
-
-def noise_files(folder):
-    return [path for path in folder.iterdir() if "noise" in path.name]
-
-
 def check(folder):
     """What must hold at any moment; how far it came, and what is drawn for it."""
     apart = folder.with_name(f"{folder.name}-notes")
@@ -119,7 +89,7 @@ def check(folder):
         assert ledger.verify() == []
         entries, test = ledger.entries(), ledger.summary().test
         stored = [line for line in map(json.loads, ledger.export()) if line["record"] == "answer"]
-    files = noise_files(folder)
+    files = kills.noise_files(folder)
     assert all(path.stat().st_mode & 0o077 == 0 for path in files), "the noise is for its owner alone"
     if test == "unasked":
         assert not draws, "drawn before the charge"
@@ -149,34 +119,15 @@ def check(folder):
 
 
 def once(where, kind, points):
-    """Killed at each of these steps in turn, then run to the end; the phases in which it was killed."""
-    folder = Path(tempfile.mkdtemp(dir=where))
-    folder.with_name(f"{folder.name}-notes").mkdir()
-    phases, noise = [], None
-    for point in points:
-        if not outcome(fork(doomed, folder, kind, point)):
-            break
-        phase, kept = check(folder)
-        phases.append(phase)
-        assert noise in (None, kept) or kept is None, "the noise changed after it was paid for"
-        noise = kept or noise
-    for _ in range(2):  # again gives the same
-        assert not outcome(fork(work, folder, kind))
-        assert check(folder)[0] == "release"
-        assert noise_files(folder) == []
-    return phases
+    return kills.once(work, check, points, kills.new_folder(where), kind)
 
 
 def at_every_step(where, kind, first, stride):
-    phases, point = Counter(), first
-    while found := once(where, kind, [point]):
-        phases.update(found)
-        point += stride
-    return phases
+    return kills.at_every_step(lambda points: once(where, kind, points), first, stride)
 
 
 def at_random(where, times):
-    """Several kills in one release, at random steps, until there were so many."""
+    """Several kills in one release, at random steps, until that many kills are done."""
     chance, phases, bits = random.Random(), Counter(), Counter()
     while phases.total() < times:
         kind = chance.choice(list(ROWS))
@@ -188,19 +139,21 @@ def at_random(where, times):
 LAST = 48  # steps of a release, about
 
 
-def run(name, *arguments):
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        command = [sys.executable, "-m", "tests.labeller.test_tested_kill", folder, json.dumps([name, *arguments])]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+run = partial(kills.program, "tests.labeller.test_tested_kill")
+
+
+def release_once(where, kind):
+    """A release in this process, without notes of it."""
+    votes = Votes(np.tile(ROWS[kind], (N, 1)), n_teachers=200)
+    with Ledger(Path(tempfile.mkdtemp(dir=where)) / "ledger.sqlite", budget=BUDGET) as ledger:
+        Labeller(KeptVotes(X, votes), CONFIDENT, ledger).label(X, request_id="all")
 
 
 def main(folder, call):
     warnings.simplefilter("ignore", OrderGridWarning)
-    BUDGET.check()
-    for sigma in (10.0, 40.0):
-        _measurement("gaussian", sigma)  # children need not import OpenDP
+    for kind in ROWS:  # what is imported or computed once, no child need do again
+        with suppress(TestFailedError):
+            release_once(Path(folder), kind)
     name, *arguments = json.loads(call)
     print(json.dumps(globals()[name](Path(folder), *arguments)))
 
@@ -209,7 +162,7 @@ def test_killed_at_every_step(record_property):
     """Of a release that passes and of one that fails; where time is short, of the two in turn."""
     seen = Counter()
     for first, kind in enumerate(("passes", "fails"), start=1):
-        seen.update(run("at_every_step", kind, *amount((first, 2), soak=(1, 1))))
+        seen.update(run("at_every_step", kind, *amount((first, 3), soak=(1, 1))))
     assert set(seen) == set(PHASES)
     record_property("kills", seen.total())
 

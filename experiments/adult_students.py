@@ -83,7 +83,7 @@ class Setting:
     teachers: str  # of VOTERS
     mechanism: ConfidentGNMax | LNMax
     n_queries: int
-    n_answers: int  # what comes after so many is dropped
+    n_answers: int  # answers beyond this number are dropped
     chosen: str
 
 

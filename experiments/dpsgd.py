@@ -199,7 +199,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def outside_epsilon(relation: Any, *, noise: float, sample_rate: float, steps: int, delta: float) -> float:
-    """dp-accounting's ε of so many steps, by privacy loss distributions."""
+    """dp-accounting's ε of this number of steps, by privacy loss distributions."""
     accountant = PLDAccountant(relation)
     step = dp_accounting.PoissonSampledDpEvent(sample_rate, dp_accounting.GaussianDpEvent(noise))
     return float(accountant.compose(step, steps).get_epsilon(delta))

@@ -156,7 +156,7 @@ def vote(path: str, out: Path, keep: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How the first so many public rows are answered; ``answers`` bounds the worst case."""
+    """How the first public rows are answered; ``answers`` bounds the worst case."""
 
     mechanism: LNMax | GNMax | ConfidentGNMax
     queries: int
@@ -231,7 +231,7 @@ class Known:
 
 
 def capped(labels: Any, outcomes: Any, answers: int | None) -> Any:
-    """What comes after so many answers of the teachers is dropped."""
+    """Answers beyond the allowed number are dropped."""
     late = np.cumsum(outcomes == Outcome.TEACHERS) > (len(labels) if answers is None else answers)
     return np.where(late, ABSTAIN, labels)
 

@@ -60,8 +60,8 @@ class Setting:
     Attributes:
         teachers: ours, that many on equal shares, on features; None for the paper's votes.
         nearest: each votes as the nearest row of its share, not by class means.
-        queries: the first so many public rows, or as many that represent the others.
-        answers: at most so many, for the worst case.
+        queries: how many public rows are asked about, the first or those that represent the others.
+        answers: the most that may be answered, for the worst case.
         chosen: how threshold, noise and numbers were.
     """
 

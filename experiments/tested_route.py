@@ -54,7 +54,7 @@ def imagined(teachers: int, consensus: float, hard: float, *, n_queries: int = S
 
 
 def worst_case(standin: Votes, accuracy: float, epsilon: float | None, right: int | None) -> Plan:
-    """The plan by worst case at an epsilon, or at the epsilon that buys so many right answers (to 1%)."""
+    """The plan by worst case at an epsilon, or at the epsilon that buys this number of right answers (to 1%)."""
     if epsilon is not None:
         return plan(standin=standin, epsilon=epsilon, delta=DELTA, min_accuracy=accuracy)
     assert right is not None

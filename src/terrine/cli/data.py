@@ -54,6 +54,8 @@ def demo(
     run = Run.create(DEMO, out)
     if not as_json:
         print("Symbols in the fonts that matplotlib ships; 120,000 private images, dealt to 500 teachers.")
+    with progress_bar("planning", quiet=as_json):
+        _ = run.config
     stages = (("teaching", run.teach), ("voting", run.vote), ("labeling", run.label), ("learning", run.learn))
     for name, stage in stages:
         with progress_bar(name, quiet=as_json) as progress:

@@ -60,6 +60,9 @@ def analyze(
     student_confidence: Annotated[
         float | None, typer.Option(help="interactive: reinforce above this probability (default: 0.9).")
     ] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="Use only these rows, in this order: .npy of row numbers, from 0.")
+    ] = None,
     queries: Annotated[
         int | None, typer.Option(help="Use only this number of rows, the first ones (default: all).")
     ] = None,
@@ -129,6 +132,8 @@ def analyze(
     elif (teachers, test_order, test_share) != (None,) * 3:
         raise InputError("--teachers, --test-order and --test-share need --target. Add it, or leave them out.")
     votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
+    if rows is not None:
+        votes = _chosen_rows(votes, rows)
     if queries is not None:
         queries = _validate.integer("--queries", queries, at_least=1)
         if queries > len(votes):
@@ -450,14 +455,30 @@ def _parse_orders(text: str | None) -> Any:
         raise InputError(f"--orders must be like '2,3.5,8' or '2..9', got {text[:60]!r}.") from None
 
 
+def _load_array(path: Path) -> Any:
+    """What an .npy file holds; None where it is no such file."""
+    try:
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
+    except Exception:  # numpy raises many types for files that are not what they say
+        return None
+
+
+def _chosen_rows(votes: Votes, path: Path) -> Votes:
+    rows = _load_array(path)
+    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size:
+        raise InputError(f"--rows must be an .npy file with a list of whole numbers; {path.name} is not.")
+    if rows.min() < 0 or rows.max() >= len(votes):
+        raise InputError(f"--rows must be from 0 to {len(votes) - 1}, the rows of the votes; {path.name} has others.")
+    if len(np.unique(rows)) < len(rows):
+        raise InputError(f"--rows names a row twice in {path.name}: a question that is repeated is answered once.")
+    return Votes(votes.counts[rows], n_teachers=votes.n_teachers)
+
+
 def _load_proba(path: Path | None, n_queries: int) -> Any:
     if path is None:
         return None
-    try:
-        with path.open("rb") as file:
-            proba = np.load(file, allow_pickle=False)
-    except Exception:  # numpy raises many types for files that are not what they say
-        proba = None
+    proba = _load_array(path)
     if not isinstance(proba, np.ndarray) or proba.ndim != 2:
         raise InputError(
             f"--student-proba must be an .npy file with a row of probabilities per query; {path.name} is not."

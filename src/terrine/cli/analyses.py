@@ -209,6 +209,10 @@ def plan_command(
             min=1, help="Plan this number of rounds with one budget: after the first the student is asked along."
         ),
     ] = None,
+    wanted: Annotated[
+        list[str] | None,
+        typer.Option("--round", help="With --rounds, one for each: ANSWERS/QUERIES, for the least epsilon instead."),
+    ] = None,
     route: Annotated[
         bool, typer.Option("--route", help="Also say whether the tested route would be expected to pay.")
     ] = False,
@@ -224,11 +228,11 @@ def plan_command(
         )
     known = None if units is None else Units(number=units, public=False)
     if questions is not None:
-        others = [teachers, classes, max_queries, min_accuracy, rounds]
-        if route or accountant != "worst-case" or others != [None] * 5:
+        others = [teachers, classes, max_queries, min_accuracy, rounds, wanted or None]
+        if route or accountant != "worst-case" or others != [None] * 6:
             raise InputError(
                 "--questions plans for the worst case, and takes none of --teachers, --classes, --max-queries, "
-                "--min-accuracy, --accountant, --route and --rounds. Leave them out."
+                "--min-accuracy, --accountant, --route, --rounds and --round. Leave them out."
             )
         _plan_questions(
             questions, epsilon=epsilon, delta=delta, units=known, accept_large_delta=accept_large_delta, as_json=as_json
@@ -245,12 +249,15 @@ def plan_command(
         imagined = 10_000 if route else 400  # a test hangs on rare queries
         votes = synthetic_votes(n_queries=imagined, n_classes=classes, n_teachers=teachers, consensus=consensus)
     accurate = 0.95 if min_accuracy is None else min_accuracy
+    if wanted and rounds is None:
+        raise InputError("--round needs --rounds. Add --rounds, and --round ANSWERS/QUERIES for each of them.")
     if rounds is not None:
         if route or accountant != "worst-case":
             raise InputError("--rounds plans for the worst case: leave --route and --accountant out.")
         _plan_rounds(
             rounds,
             votes,
+            wanted,
             epsilon=epsilon,
             delta=delta,
             max_queries=max_queries,
@@ -339,6 +346,7 @@ def plan_command(
 def _plan_rounds(
     n_rounds: int,
     votes: Votes,
+    wanted: list[str] | None,
     *,
     epsilon: float,
     delta: float,
@@ -348,17 +356,16 @@ def _plan_rounds(
     **told: Any,
 ) -> None:
     """``told`` is what `advise` takes of units, consensus and delta."""
+    from terrine.runs.cheapest_rounds import cheapest_rounds, parsed_rounds
     from terrine.runs.plan_rounds import STUDENT_KNOWS, filter_of, plan_rounds, wishes
     from terrine.runs.rounds import toml_of
 
-    found = plan_rounds(
-        wishes(n_rounds),
-        standin=votes,
-        epsilon=epsilon,
-        delta=delta,
-        n_public=max_queries or _PUBLIC_ROWS,
-        min_accuracy=min_accuracy,
-    )
+    n_public = max_queries or _PUBLIC_ROWS
+    given: Any = {"standin": votes, "epsilon": epsilon, "delta": delta, "min_accuracy": min_accuracy}
+    if wanted:
+        found = cheapest_rounds(parsed_rounds(wanted, n_rounds=n_rounds, n_public=n_public), **given)
+    else:
+        found = plan_rounds(wishes(n_rounds), n_public=n_public, **given)
     budget, settings = filter_of(found, delta=delta), toml_of(found, delta=delta)
     advice = advise(  # of the first round, which must teach the student
         mechanism=found[0].mechanism,

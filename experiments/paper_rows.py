@@ -105,7 +105,7 @@ def page(rows: dict[str, list[dict[str, Any]]]) -> str:
             "Teachers, students, noise and numbers of questions as the paper has them, in parentheses what it prints.",
             "Our own votes: the paper's ε is of its votes. *The paper's accountant* and *exact* are means over the",
             "seeds and depend on the votes: secret on private data, and no guarantee; here the data are public. *Worst",
-            "case*: what the run's ledger lets one publish. Better students for the same answers: [Table 1](table1.md).",
+            "case*: what the run's ledger lets one publish. Better students: [Table 1](table1.md).",
             "",
         ]
     )

@@ -73,6 +73,13 @@ def test_what_cannot_be_is_refused_before_teachers_are_polled(changes, words, mo
         classifier(**changes).fit(X, Y, X_public=PUBLIC)
 
 
+def test_interactive_alone_is_refused_before_a_row_is_looked_at(monkeypatch):
+    for name in ("encoder_for", "try_student", "warn_of_pooled_fit"):
+        monkeypatch.setattr(estimator, name, lambda *_, **__: pytest.fail("rows were looked at"))
+    with pytest.raises(InputError, match=r"rounds=2 with epsilon=.*Nothing was taught or spent\."):
+        classifier(mechanism=SECOND).fit(None, None)
+
+
 def test_texts_are_asked_in_rounds_too():
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

@@ -54,6 +54,8 @@ def said(name: str) -> str:
         ("student_by_teachers", "student_by_teachers"),
         ("table1", "table1"),
         ("rounds", "rounds"),
+        ("paper_rows", "paper_rows"),
+        ("sanitized_rounds", "sanitized_rounds"),
         ("tested_runs", "tested_runs"),
     ],
 )

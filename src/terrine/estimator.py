@@ -178,6 +178,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             unit: whom each row belongs to; without it every row is its own unit.
             groups: the same, as scikit-learn calls it.
         """
+        if self.rounds is None:
+            refuse_alone(self.mechanism)
         warn_of_pooled_fit(self)
         if getattr(self, "_is_clone", False):
             warnings.warn(
@@ -402,7 +404,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _planned(self, n_classes: int, n_public: int) -> Route:
         """What answers, how often it is asked and may answer, and the test if one decides: from public inputs only."""
-        refuse_alone(self.mechanism)
         if self.route not in (None, "tested"):
             raise InputError(f'route must be "tested" or None, got {self.route!r}.')
         if (self.target is None) == (self.route == "tested" and self.mechanism is not None):

@@ -247,3 +247,48 @@ def test_a_delta_too_large_for_the_records_draws_one_line_of_warning(votes, terr
 def test_a_warning_is_said_once(terrine):
     options = ["--epsilon", 50, "--delta", 1e-5, "--teachers", 250, "--classes", 10, "--consensus", 0.9]
     assert terrine("plan", *options)[2].count("at the edge of the grid") == 1
+
+
+# ---- chosen rows
+
+
+def test_lnmax_on_the_rows_that_the_authors_student_asked_about(vote_files, result):
+    """docs/math.md, Erratum 8."""
+    rows = vote_files / "mnist_250_teachers_100_indices_used_by_student.npy"
+    if not rows.is_file():
+        pytest.skip("the authors' file of rows is not here")
+    found = result(
+        *("analyze", vote_files / "mnist_250_teachers.npy", "--rows", rows, "--delta", "1e-5", "--mechanism", "lnmax"),
+        *("--scale", "20", "--orders", "2..9", "--conversion", "classic", "--reveal"),
+    )
+    assert found["epsilon"] == pytest.approx(1.9587, abs=1e-4)
+    assert found["queries"] == 100
+
+
+def test_rows_are_those_of_the_file_in_its_order(votes, tmp_path, result):
+    rows = np.array([7, 3, 30])
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "some.npy", np.load(votes)[rows])
+    options = ("--delta", "1e-5", "--mechanism", "gnmax", "--sigma", "40", "--reveal")
+    chosen = result("analyze", votes, "--rows", tmp_path / "rows.npy", *options)
+    assert chosen == result("analyze", tmp_path / "some.npy", *options)
+    first = result("analyze", votes, "--rows", tmp_path / "rows.npy", "--queries", "2", *options)
+    assert first["queries"] == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([0, 40], "--rows must be from 0 to 39, the rows of the votes; rows.npy has others."),
+        ([-1, 3], "--rows must be from 0 to 39"),
+        ([3, 3], "--rows names a row twice in rows.npy"),
+        ([0.5], "--rows must be an .npy file with a list of whole numbers; rows.npy is not."),
+        ([[1, 2]], "--rows must be an .npy file with a list of whole numbers"),
+        ([], "--rows must be an .npy file with a list of whole numbers"),
+    ],
+)
+def test_other_rows_are_refused(votes, tmp_path, terrine, rows, words):
+    np.save(tmp_path / "rows.npy", np.array(rows))
+    code, out, err = terrine("analyze", votes, "--rows", tmp_path / "rows.npy", "--delta", "1e-5", *CONFIDENT)
+    assert code == 2
+    assert words in " ".join((out + err).split())

@@ -258,7 +258,10 @@ def test_bad_distance(distance: float) -> None:
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_other_mechanisms(accountant: str) -> None:
     interactive = InteractiveGNMax(threshold=200, sigma_check=150, sigma_vote=40, student_confidence=0.5)
-    for mechanism in (LNMax(scale=20), interactive, "GNMax"):
+    assert "needs student_proba" in refusal(
+        partial(smooth_sensitivity, interactive, VOTES, order=14, beta=0.03, accountant=accountant)
+    )
+    for mechanism in (LNMax(scale=20), "GNMax"):
         message = refusal(partial(smooth_sensitivity, mechanism, VOTES, order=14, beta=0.03, accountant=accountant))
         assert "GNMax or ConfidentGNMax" in message
         assert type(mechanism).__name__ in message

@@ -89,7 +89,7 @@ class Case:
 
 
 CASES = [
-    Case("paper", 0.7, 1.3, None),
+    Case("paper", 1.0, 1.3, None),
     Case("paper", 1.0, 2.0, (0.7, 1.0)),
     Case("paper", 1.5, 1.1, None),
     Case("paper", 2.0, 2.5, (0.9, 0.8)),

@@ -571,7 +571,7 @@ def test_sanitize_where_nothing_was_answered() -> None:
             "Give epsilon (the one you hope for, from public inputs)",
         ),
         ({"delta_release": 1e-5}, "delta_release is a part of delta=1e-05"),
-        ({"mechanism": LNMax(scale=20)}, "mechanism must be GNMax or ConfidentGNMax here, got LNMax"),
+        ({"mechanism": LNMax(scale=20)}, "mechanism must be GNMax, ConfidentGNMax or InteractiveGNMax here, got LNMax"),
         ({"answers": 10}, "These answers were given by a different mechanism, or to different queries."),
         ({"answers": GNMax(sigma=10)}, "These answers were given by a different mechanism, or to different queries."),
         ({"answers": 59}, "These answers were given by a different mechanism, or to different queries."),

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.students.tasks import NETS, QUARTERS, few, quarters
+from tests.students.tasks import NETS, QUARTERS, accuracy, few, quarters
 
-from terrine.students import Distortion, MatchStudent, VATStudent, fit_student, nets
+from terrine.students import Distortion, GANStudent, MatchStudent, VATStudent, fit_student, nets
 from terrine.students.label_filter import _dealt, kept_of
-from terrine.students.nets import _of_size
+from terrine.students.nets import NetSettings, _of_size
 
 NONE = Distortion(rotate=0, zoom=0, shear=0, shift=0, erase=0, jitter=0)
 
@@ -89,8 +89,10 @@ def test_learning_rates_and_the_answers_weight():
     adam = nets.optimiser(torch.nn.Linear(2, 2), weight_decay=0.0)
     rates = []
     for done in (0.0, 0.025, 0.05, 0.525, 1.0):
-        nets.schedule(adam, 0.1, done)
+        nets.schedule(adam, NetSettings(learning_rate=0.1), done)
         rates.append(float(adam.param_groups[0]["lr"]))
+        nets.schedule(adam, NetSettings(learning_rate=0.1, schedule="constant"), done, share=0.5)
+        assert float(adam.param_groups[0]["lr"]) == pytest.approx(0.05)
     assert rates == pytest.approx([0, 0.05, 0.1, 0.05, 0])
     assert [nets.faded(0.5, done) for done in (0, 0.25, 0.5, 0.9)] == [1, 0.5, 0.02, 0.02]
     assert nets.faded(0, 0.9) == 1
@@ -144,3 +146,12 @@ def test_a_net_of_groups_predicts_each_row_by_itself():
     X, y = quarters()
     student = fit_student(NETS["gan"], X, few(y, 5), classes=QUARTERS, seed=0)
     np.testing.assert_allclose(student.predict_proba(X)[:3], student.predict_proba(X[:3]), atol=1e-6)
+
+
+@pytest.mark.parametrize("made", [VATStudent.paper, GANStudent.paper], ids=["vat", "gan"])
+def test_the_paper_s_students_learn(made):
+    """At their own losses, schedule and views, with a rate for a few hundred steps."""
+    X, y = quarters(200)
+    short = {"steps": 150, "channels": (8, 8), "batch": 16, "public_batch": 16, "learning_rate": 3e-3, "device": "cpu"}
+    student = fit_student(made(**short), X, few(y, 10), classes=QUARTERS, seed=0)
+    assert accuracy(student, X, y) > 0.7

@@ -60,6 +60,9 @@ def analyze(
     student_confidence: Annotated[
         float | None, typer.Option(help="interactive: reinforce above this probability (default: 0.9).")
     ] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="Use only these rows, in this order: .npy of row numbers, from 0.")
+    ] = None,
     queries: Annotated[
         int | None, typer.Option(help="Use only this number of rows, the first ones (default: all).")
     ] = None,
@@ -129,6 +132,8 @@ def analyze(
     elif (teachers, test_order, test_share) != (None,) * 3:
         raise InputError("--teachers, --test-order and --test-share need --target. Add it, or leave them out.")
     votes = Votes.load(votes_file, kind="predictions" if predictions else "histograms", n_classes=classes)
+    if rows is not None:
+        votes = _chosen_rows(votes, rows)
     if queries is not None:
         queries = _validate.integer("--queries", queries, at_least=1)
         if queries > len(votes):
@@ -204,6 +209,10 @@ def plan_command(
             min=1, help="Plan this number of rounds with one budget: after the first the student is asked along."
         ),
     ] = None,
+    wanted: Annotated[
+        list[str] | None,
+        typer.Option("--round", help="With --rounds, one for each: ANSWERS/QUERIES, for the least epsilon instead."),
+    ] = None,
     route: Annotated[
         bool, typer.Option("--route", help="Also say whether the tested route would be expected to pay.")
     ] = False,
@@ -219,11 +228,11 @@ def plan_command(
         )
     known = None if units is None else Units(number=units, public=False)
     if questions is not None:
-        others = [teachers, classes, max_queries, min_accuracy, rounds]
-        if route or accountant != "worst-case" or others != [None] * 5:
+        others = [teachers, classes, max_queries, min_accuracy, rounds, wanted or None]
+        if route or accountant != "worst-case" or others != [None] * 6:
             raise InputError(
                 "--questions plans for the worst case, and takes none of --teachers, --classes, --max-queries, "
-                "--min-accuracy, --accountant, --route and --rounds. Leave them out."
+                "--min-accuracy, --accountant, --route, --rounds and --round. Leave them out."
             )
         _plan_questions(
             questions, epsilon=epsilon, delta=delta, units=known, accept_large_delta=accept_large_delta, as_json=as_json
@@ -240,12 +249,15 @@ def plan_command(
         imagined = 10_000 if route else 400  # a test hangs on rare queries
         votes = synthetic_votes(n_queries=imagined, n_classes=classes, n_teachers=teachers, consensus=consensus)
     accurate = 0.95 if min_accuracy is None else min_accuracy
+    if wanted and rounds is None:
+        raise InputError("--round needs --rounds. Add --rounds, and --round ANSWERS/QUERIES for each of them.")
     if rounds is not None:
         if route or accountant != "worst-case":
             raise InputError("--rounds plans for the worst case: leave --route and --accountant out.")
         _plan_rounds(
             rounds,
             votes,
+            wanted,
             epsilon=epsilon,
             delta=delta,
             max_queries=max_queries,
@@ -334,6 +346,7 @@ def plan_command(
 def _plan_rounds(
     n_rounds: int,
     votes: Votes,
+    wanted: list[str] | None,
     *,
     epsilon: float,
     delta: float,
@@ -343,17 +356,16 @@ def _plan_rounds(
     **told: Any,
 ) -> None:
     """``told`` is what `advise` takes of units, consensus and delta."""
+    from terrine.runs.cheapest_rounds import cheapest_rounds, parsed_rounds
     from terrine.runs.plan_rounds import STUDENT_KNOWS, filter_of, plan_rounds, wishes
     from terrine.runs.rounds import toml_of
 
-    found = plan_rounds(
-        wishes(n_rounds),
-        standin=votes,
-        epsilon=epsilon,
-        delta=delta,
-        n_public=max_queries or _PUBLIC_ROWS,
-        min_accuracy=min_accuracy,
-    )
+    n_public = max_queries or _PUBLIC_ROWS
+    given: Any = {"standin": votes, "epsilon": epsilon, "delta": delta, "min_accuracy": min_accuracy}
+    if wanted:
+        found = cheapest_rounds(parsed_rounds(wanted, n_rounds=n_rounds, n_public=n_public), **given)
+    else:
+        found = plan_rounds(wishes(n_rounds), n_public=n_public, **given)
     budget, settings = filter_of(found, delta=delta), toml_of(found, delta=delta)
     advice = advise(  # of the first round, which must teach the student
         mechanism=found[0].mechanism,
@@ -450,14 +462,30 @@ def _parse_orders(text: str | None) -> Any:
         raise InputError(f"--orders must be like '2,3.5,8' or '2..9', got {text[:60]!r}.") from None
 
 
+def _load_array(path: Path) -> Any:
+    """What an .npy file holds; None where it is no such file."""
+    try:
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
+    except Exception:  # numpy raises many types for files that are not what they say
+        return None
+
+
+def _chosen_rows(votes: Votes, path: Path) -> Votes:
+    rows = _load_array(path)
+    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size:
+        raise InputError(f"--rows must be an .npy file with a list of whole numbers; {path.name} is not.")
+    if rows.min() < 0 or rows.max() >= len(votes):
+        raise InputError(f"--rows must be from 0 to {len(votes) - 1}, the rows of the votes; {path.name} has others.")
+    if len(np.unique(rows)) < len(rows):
+        raise InputError(f"--rows names a row twice in {path.name}: a question that is repeated is answered once.")
+    return Votes(votes.counts[rows], n_teachers=votes.n_teachers)
+
+
 def _load_proba(path: Path | None, n_queries: int) -> Any:
     if path is None:
         return None
-    try:
-        with path.open("rb") as file:
-            proba = np.load(file, allow_pickle=False)
-    except Exception:  # numpy raises many types for files that are not what they say
-        proba = None
+    proba = _load_array(path)
     if not isinstance(proba, np.ndarray) or proba.ndim != 2:
         raise InputError(
             f"--student-proba must be an .npy file with a row of probabilities per query; {path.name} is not."

@@ -196,7 +196,7 @@ def delta_shares(delta: float, delta_release: float | None) -> tuple[float, floa
 
 
 def rule_of_thumb_order(*, epsilon: float, delta: float) -> float:
-    """The order at which delta takes half of epsilon: log(1/delta) = (order - 1) epsilon/2. [PATE18, Sec. B.8]"""
+    """The order at which delta takes half of epsilon: log(1/delta) = (order - 1) epsilon/2. [PATE18, Sec. B.6]"""
     return 1 + 2 * math.log(1 / delta) / epsilon
 
 

@@ -14,18 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from terrine import _validate
 from terrine.accounting import theorems
-from terrine.accounting.argmax import rdp_argmax, rdp_check
+from terrine.accounting.argmax import rdp_argmax
+from terrine.accounting.costs import offsets_of
 from terrine.accounting.exact import Exact
 from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, Mechanism
+from terrine.release.check_steps import CELLS, ROUNDING, cells_of, check_steps, log_difference, score_steps, steps_of
 from terrine.sensitive import Sensitive
 from terrine.votes import Votes
 
@@ -35,65 +37,70 @@ Accountant = Literal["sanitizable", "paper", "exact"]
 
 STEPS = 32  # cells per move, for bounds that need not satisfy C6: local sensitivities are at most 1 + 1/STEPS too large
 DEEPEST = -16.0  # in standard deviations: where log q < -131 no cost matters, and one cell covers the rest
-ROUNDING = 1e-9  # outward, of every cell: far above the error of a log cost and of its place on the grid
 
 
 def smooth_sensitivity(
-    mechanism: Mechanism, votes: Votes, *, order: float, beta: float, accountant: Accountant = "sanitizable"
+    mechanism: Mechanism,
+    votes: Votes,
+    *,
+    order: float,
+    beta: float,
+    accountant: Accountant = "sanitizable",
+    student_proba: ArrayLike | None = None,
 ) -> Sensitive[float]:
     """A beta-smooth bound on how much one teacher can change `cost` of these queries at one order. Secret.
 
     max over d of e^(-beta d)·Σ (largest local sensitivity within d moves), by branch and bound over d.
 
     Args:
-        mechanism: GNMax or ConfidentGNMax (check and answer charged on every query, as `cost` does).
+        mechanism: GNMax, or ConfidentGNMax or InteractiveGNMax (check and answer charged on every query, as `cost`
+            does).
         order, beta: fixed beforehand, from public inputs.
         accountant: whose cost. "paper" needs condition C6 and refuses where it fails; "sanitizable" does not need it;
-            "exact" is for two classes, where histograms are a line.
+            "exact" is for two classes, where histograms are a line, and takes no InteractiveGNMax.
+        student_proba: (n_queries, n_classes), for InteractiveGNMax only; public.
 
     [PATE18, Alg. 3] [PATE18, Alg. 4] [PATE18, Alg. 5] [PATE18, Thm. 24] [TERRINE, Thm. 9] [TERRINE, Thm. 10]
+    [TERRINE, Thm. 18]
     """
     beta = _validate.positive("beta", beta)
-    return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, accountant), beta=beta)))
+    parts = log_parts(mechanism, votes, order, accountant, student_proba=student_proba)
+    return Sensitive(math.exp(log_smooth(parts, beta=beta)))
 
 
-def expected_smooth_sensitivity(mechanism: Mechanism, votes: Votes, *, order: float, beta: float) -> Sensitive[float]:
+def expected_smooth_sensitivity(
+    mechanism: Mechanism, votes: Votes, *, order: float, beta: float, student_proba: ArrayLike | None = None
+) -> Sensitive[float]:
     """The number of the paper's Table 2: max over d of e^(-beta d)·Σ(check + Pr[answered]·vote). Secret.
 
     For reproduction only, like `expected_cost`: an expectation bounds nothing.
     """
     beta = _validate.positive("beta", beta)
-    return Sensitive(math.exp(log_smooth(log_parts(mechanism, votes, order, "paper", expected=True), beta=beta)))
+    parts = log_parts(mechanism, votes, order, "paper", expected=True, student_proba=student_proba)
+    return Sensitive(math.exp(log_smooth(parts, beta=beta)))
 
 
 def sensitivity_at(
-    mechanism: Mechanism, votes: Votes, *, distance: int, order: float, accountant: Accountant = "sanitizable"
+    mechanism: Mechanism,
+    votes: Votes,
+    *,
+    distance: int,
+    order: float,
+    accountant: Accountant = "sanitizable",
+    student_proba: ArrayLike | None = None,
 ) -> Sensitive[float]:
     """Σ over queries of the largest local sensitivity within ``distance`` moves; 0 is the local sensitivity. Secret.
 
     [PATE18, Alg. 3] [PATE18, Alg. 4]
     """
     distance = _validate.integer("distance", distance, at_least=0)
-    return Sensitive(math.exp(log_total(log_parts(mechanism, votes, order, accountant), distance)))
-
-
-def _log_difference(log_a: Array, log_b: Array) -> Array:
-    """log(e^a - e^b), -inf where b >= a."""
-    with np.errstate(invalid="ignore"):
-        result = log_a + theorems.log1mexp(np.minimum(log_b - log_a, 0.0))
-    return np.where(log_a > log_b, result, -np.inf)
-
-
-def steps_of(log_costs: Array) -> Array:
-    """Log local sensitivity at every place of a line: the larger step to a neighboring place."""
-    step = np.maximum(_log_difference(log_costs[1:], log_costs[:-1]), _log_difference(log_costs[:-1], log_costs[1:]))
-    steps: Array = np.maximum(np.append(step, -np.inf), np.append(-np.inf, step))
-    return steps
+    parts = log_parts(mechanism, votes, order, accountant, student_proba=student_proba)
+    return Sensitive(math.exp(log_total(parts, distance)))
 
 
 @lru_cache(maxsize=64)
 def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int) -> Profile:
-    """Algorithm 3 of the paper, once C5, C6 and q0 > q(unanimous) are seen to hold.
+    """Algorithm 3 of the paper, once C5, C6, B_U(q0) < 1 and q0 > q(unanimous) are seen to hold.
 
     [PATE18, Alg. 3] [PATE18, Cond. C5] [PATE18, Cond. C6]
     """
@@ -106,6 +113,11 @@ def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int
     unanimous = theorems.log_q_gaussian([n_teachers] + [0] * (n_classes - 1), sigma=sigma)[0]
     if unanimous >= log_q0:
         raise _too_few(n_teachers, n_classes, sigma, order)
+    if upper(log_q0)[0] >= 0:
+        raise InputError(
+            f"Condition B_U(q0) < 1 does not hold at sigma={sigma:g}, order={order:g}, {n_classes} classes: one move "
+            "can take q from q0 to 1. Use accountant='sanitizable', which does not need it, or more noise."
+        )
     log_q1 = lower(log_q0)[0]
     log_plateau = math.log(order / sigma**2)
 
@@ -116,13 +128,13 @@ def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int
     log_q = np.minimum(log_ndtr(grid) + math.log(n_classes - 1), log_q0)
     costs, above = log_cost(log_q), log_cost(np.linspace(log_q0, 0.0, 2000)[1:] * (1 - 1e-9))
     rising = np.append(log_q[log_q < log_q1], log_q1)
-    steps = _log_difference(log_cost(np.minimum(upper(rising), log_q0)), log_cost(rising))
+    steps = log_difference(log_cost(np.minimum(upper(rising), log_q0)), log_cost(rising))
     slack = 1e-9 + 1e-11 * abs(float(unanimous))
     if log_q0 > math.log(0.5) or (np.diff(costs) < -slack).any() or (above < log_plateau - 1e-9).any():
         raise _fails("C5 (the cost grows with q up to q0 <= 1/2 and is constant above)", sigma, order)
     if (np.diff(steps) < -slack).any():
         raise _fails("C6 (the step of the cost from one move to the next grows with q)", sigma, order)
-    peak = float(_log_difference(np.array([log_plateau]), log_cost(log_q1))[0])
+    peak = float(log_difference(np.array([log_plateau]), log_cost(log_q1))[0])
     step_at = CubicSpline(rising, steps)  # smooth, and the grid is fine: to 1e-12
 
     def at(log_q: Array) -> Array:
@@ -131,7 +143,7 @@ def paper_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int
         low, falling = log_q < log_q1, log_q > log_q0
         result[low] = step_at(log_q[low])
         if falling.any():
-            result[falling] = _log_difference(np.array([log_plateau]), log_cost(lower(log_q[falling])))
+            result[falling] = log_difference(np.array([log_plateau]), log_cost(lower(log_q[falling])))
         return result
 
     return Profile(at=at, rise=float(log_q1), fall=float(log_q0), peak=peak)
@@ -161,7 +173,7 @@ def cell_profile(*, sigma: float, order: float, n_classes: int, n_teachers: int)
     # cell k is between grid points STEPS + k and STEPS + k + 1
     left, right = slice(STEPS, -STEPS - 1), slice(STEPS + 1, -STEPS)
     cells = np.maximum(
-        _log_difference(costs[2 * STEPS + 1 :], costs[left]), _log_difference(costs[right], costs[: -2 * STEPS - 1])
+        log_difference(costs[2 * STEPS + 1 :], costs[left]), log_difference(costs[right], costs[: -2 * STEPS - 1])
     )
     if bottom == DEEPEST:
         cells[0] = costs[2 * STEPS + 1]  # and all that is deeper
@@ -197,20 +209,32 @@ def _fails(condition: str, sigma: float, order: float) -> InputError:
 
 
 def log_parts(
-    mechanism: Mechanism, votes: Votes, order: float, accountant: Accountant, *, expected: bool = False
+    mechanism: Mechanism,
+    votes: Votes,
+    order: float,
+    accountant: Accountant,
+    *,
+    expected: bool = False,
+    student_proba: ArrayLike | None = None,
 ) -> list[Part]:
     """The local sensitivities that the smooth sensitivity of these queries' cost is a sum of."""
     if not isinstance(votes, Votes):
         raise InputError(f"votes must be a Votes object, got {type(votes).__name__}.")
-    if isinstance(mechanism, InteractiveGNMax) or not isinstance(mechanism, GNMax | ConfidentGNMax):
+    if not isinstance(mechanism, GNMax | ConfidentGNMax):
         raise InputError(
-            f"mechanism must be GNMax or ConfidentGNMax here, got {type(mechanism).__name__}, which "
-            "is charged its worst case."
+            "mechanism must be GNMax or ConfidentGNMax here, or InteractiveGNMax with student_proba; got "
+            f"{type(mechanism).__name__}."
         )
+    offsets = offsets_of(mechanism, votes, student_proba)
     order = float(_validate.orders(_validate.number("order", order))[0])
     _validate.choice("accountant", accountant, ("sanitizable", "paper", "exact"))
     ones = np.ones(len(votes))
     if accountant == "exact":
+        if isinstance(mechanism, InteractiveGNMax):
+            raise InputError(
+                "accountant='exact' takes no InteractiveGNMax: with a student's offsets the histograms are no line. "
+                "Use accountant='sanitizable'."
+            )
         log_costs = _exact_costs(mechanism, order, n_teachers=votes.n_teachers, n_classes=votes.n_classes)
         return [LineRows(votes.counts[:, 0], ones, log_values=steps_of(log_costs))]
     sigma = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma_vote
@@ -219,24 +243,17 @@ def log_parts(
     )
     if isinstance(mechanism, GNMax):
         return [VoteRows(votes.counts, ones, sigma=sigma, profile=profile)]
-    top = votes.counts.max(axis=1)
-    place = (np.arange(votes.n_teachers + 1) - mechanism.threshold) / mechanism.sigma_check
-    weights = np.exp(log_ndtr(place))[top] if expected else ones
-    log_steps = _check_steps(mechanism.threshold, mechanism.sigma_check, order, votes.n_teachers, accountant)
-    return [
-        LineRows(top, ones, log_values=log_steps),
-        VoteRows(votes.counts, weights, sigma=sigma, profile=profile),
-    ]
-
-
-@lru_cache(maxsize=64)
-def _check_steps(threshold: float, sigma: float, order: float, n_teachers: int, accountant: Accountant) -> Array:
-    """Log local sensitivity of the check's cost by top count."""
-    log_q = log_ndtr(-np.abs(np.arange(n_teachers + 1) - threshold) / sigma)  # of the less likely outcome
-    if accountant == "paper":
-        return steps_of(theorems.log_rdp_gnmax(log_q, sigma=sigma * math.sqrt(2), order=order))
-    rdp = partial(rdp_check, sigma=sigma)
-    return steps_of(theorems.log_rdp_sanitizable(log_q, rdp=rdp, orders=order)[:, 0])
+    scores = (votes.counts if offsets is None else votes.counts - offsets).max(axis=1)
+    threshold, sigma_check = mechanism.threshold, mechanism.sigma_check
+    weights = np.exp(log_ndtr((scores - threshold) / sigma_check)) if expected else ones
+    check: tuple[float, float, float, int, Any] = (threshold, sigma_check, order, votes.n_teachers, accountant)
+    if offsets is None:
+        checks = LineRows(scores, ones, log_values=check_steps(*check))
+    else:
+        below, log_steps = score_steps(*check)
+        cells = cells_of(scores, threshold=threshold, below=below, n_cells=log_steps.size)
+        checks = LineRows(cells, ones, log_values=log_steps, stride=CELLS)
+    return [checks, VoteRows(votes.counts, weights, sigma=sigma, profile=profile)]
 
 
 @lru_cache(maxsize=16)
@@ -429,23 +446,25 @@ class VoteRows:
 
 
 class LineRows:
-    """Distinct places on a line 0..reach where one move is one step: a check's top count, or one of two classes.
+    """Distinct places on a line where one move is ``stride`` steps: a check's score, or one of two classes.
 
     ``log_values`` are by place; the largest within a distance is a range maximum. [TERRINE, Thm. 9]
     """
 
-    def __init__(self, places: NDArray[np.int64], weights: Array, *, log_values: Array) -> None:
+    def __init__(self, places: NDArray[np.int64], weights: Array, *, log_values: Array, stride: int = 1) -> None:
         self.places, summed = distinct(places, weights)
         self.log_weights = np.log(summed)
-        self.reach = log_values.size - 1
+        self._last, self._stride = log_values.size - 1, stride
+        self.reach = -(-self._last // stride)
         self._tables = [log_values]  # of maxima over 1, 2, 4, ... places
         while (width := 2 ** len(self._tables)) <= log_values.size:
             previous = self._tables[-1]
             self._tables.append(np.maximum(previous[: -(width // 2)], previous[width // 2 :]))
 
     def log_at(self, distance: int, rows: Rows) -> Array:
-        low = np.maximum(self.places[rows] - distance, 0)
-        high = np.minimum(self.places[rows] + distance, self.reach)
+        steps = self._stride * min(distance, self.reach)
+        low = np.maximum(self.places[rows] - steps, 0)
+        high = np.minimum(self.places[rows] + steps, self._last)
         level = np.frexp(high - low + 1)[1] - 1  # floor log2 of the width
         values = np.empty(rows.size)
         for k in np.unique(level):

@@ -71,13 +71,19 @@ def sanitize(
     and nobody but the caller counts the calls. In a run, `publish_cost = true` in [privacy] makes the ledger pay for
     one number before the first answer, and keep it.
 
+    Of InteractiveGNMax it takes no student's probabilities: the checks are charged their worst case, which they do not
+    change, and the answers are those of GNMax. The number then is of this round alone. [TERRINE, Thm. 18]
+
     Args:
         answers: what was released; answers count where the teachers gave them (every query, if left out).
         epsilon: what one hopes for, from public inputs: rules of thumb then choose what is not given.
         order, beta, sigma_release, sigma_scale: as in `Sanitizer`.
         delta_release: chance that the number is below the truth; default: a tenth of delta.
     """
-    mechanism = _check_mechanism(mechanism)
+    if not isinstance(mechanism, GNMax | ConfidentGNMax):
+        raise InputError(
+            f"mechanism must be GNMax, ConfidentGNMax or InteractiveGNMax here, got {type(mechanism).__name__}."
+        )
     needed = (order, beta, sigma_release) if method == "majorant" else (order, beta, sigma_release, sigma_scale)
     if epsilon is None and None in needed:
         raise InputError(
@@ -109,11 +115,15 @@ def sanitize(
         relation=Relation.ONE_TEACHER,
         notes=(
             f"on_these_votes holds after the fact, for {n_answered} answers, except with chance {delta_release:g}.",
+            *((_ONE_ROUND,) if isinstance(mechanism, InteractiveGNMax) else ()),
             *(() if secure else (INSECURE,)),
         ),
         on_these_votes=on_these_votes.epsilon(delta=delta_answers),
         delta_release=delta_release,
     )
+
+
+_ONE_ROUND = "on_these_votes is of this round alone, given the student that was asked along."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -238,7 +238,7 @@ def _check_rounds(rounds: list[RoundConfig], *, planned: bool) -> None:
 class StudentConfig(_Part):
     kind: Literal["vat", "gan", "match", "supervised", "features"] = "supervised"
     estimator: str | None = None  # a dotted name (default: a random forest on rows, discriminants on features)
-    preset: Literal["small"] | None = None  # nets: a size for two cores
+    preset: Literal["small", "paper"] | None = None  # vat: a size for two cores; vat, gan: as the 2018 paper has it
     options: dict[str, Any] = Field(default_factory=dict)
     self_training: bool = False  # of estimators: also learn from public rows without an answer
     balanced: bool = False  # a rare class counts as much as a common one
@@ -251,8 +251,8 @@ class StudentConfig(_Part):
             raise ValueError("`options` are those of `estimator`, which is missing: name it, or leave them out")
         if self.self_training and self.kind not in ("supervised", "features"):
             raise ValueError(f'kind = "{self.kind}" takes no `self_training`: it learns from all public rows anyway')
-        if self.preset is not None and self.kind != "vat":
-            raise ValueError(f'kind = "{self.kind}" takes no `preset`: leave it out, or use kind = "vat"')
+        if self.kind not in {None: (self.kind,), "small": ("vat",), "paper": ("vat", "gan")}[self.preset]:
+            raise ValueError(f'kind = "{self.kind}" takes no preset = "{self.preset}": leave it out, or use "vat"')
         return self
 
 

@@ -151,10 +151,12 @@ def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edg
     try:
         match settings.kind:
             case "vat":
-                made = students.VATStudent.small if settings.preset == "small" else students.VATStudent
+                presets = {"small": students.VATStudent.small, "paper": students.VATStudent.paper}
+                made = presets.get(settings.preset or "", students.VATStudent)
                 return made(**settings.options, **balanced)
             case "gan":
-                return students.GANStudent(**settings.options, **balanced)
+                gan = students.GANStudent.paper if settings.preset == "paper" else students.GANStudent
+                return gan(**settings.options, **balanced)
             case "match":
                 return students.MatchStudent(**settings.options, **balanced)
             case "features":

@@ -16,6 +16,17 @@ from terrine.students import nets
 from terrine.students.nets import Distortion, NetSettings, Progress
 
 _LATENT = 64  # random numbers that the generator makes an image of
+_PAPER: dict[str, Any] = {
+    "consistency": 0.0,
+    "entropy": 0.0,
+    "balance": 0.0,
+    "rise": 0.0,
+    "wrong": 0.0,
+    "fade": 0.0,
+    "weight_decay": 0.0,
+    "learning_rate": 3e-3,
+    "view": Distortion(rotate=0, zoom=0, shear=0, shift=0, jitter=0.3),
+}
 _MOMENTUM = 0.5  # as is usual for GANs: what the other side did a few steps ago is out of date
 
 
@@ -50,6 +61,14 @@ class GANStudent(NetSettings):
         for name in ("realness", "consistency", "entropy", "balance", "rise"):
             nets.at_least_0(self, name)
 
+    @classmethod
+    def paper(cls, **settings: Any) -> GANStudent:
+        """As the paper has it for MNIST and SVHN, Salimans et al.'s losses alone; ``settings`` change single ones.
+
+        The paper prints no more than that. Noise on the input and Adam's rate are those of Salimans et al. for MNIST.
+        """
+        return cls(**{**_PAPER, **settings})
+
 
 def train_gan(
     settings: GANStudent,
@@ -75,8 +94,8 @@ def train_gan(
     batch, public_batch = settings.batch, settings.public_batch
 
     def before(done: float) -> None:
-        nets.schedule(adam, settings.learning_rate, done)
-        nets.schedule(forger, settings.learning_rate / 2, done)
+        nets.schedule(adam, settings, done)
+        nets.schedule(forger, settings, done, share=0.5)
         trust.fill_(nets.faded(settings.fade, done))
         rise.fill_(min(1.0, done / settings.rise) if settings.rise > 0 else 1.0)
 

@@ -61,6 +61,7 @@ class NetSettings:
         norm: "batch" scales each channel over a batch, "group" each row by itself over a quarter of its channels.
         steps: how often the net learns from ``batch`` answered rows and ``public_batch`` of all public rows.
         learning_rate: at its top; it rises over a twentieth of the steps and falls to 0 as a cosine.
+        schedule: "cosine", or "constant" for the same rate throughout.
         averaging: the student is an average of the net's weights over some 1/(1 - averaging) steps.
         wrong: share of the answers that is expected to be wrong; the loss of one that contradicts all else is bounded.
         fade: share of the training over which the answers lose their weight, so that what the public rows say of one
@@ -81,6 +82,7 @@ class NetSettings:
     batch: int = 64
     public_batch: int = 128
     learning_rate: float = 3e-3
+    schedule: str = "cosine"
     weight_decay: float = 0.01
     averaging: float = 0.99
     wrong: float = 0.05
@@ -115,6 +117,7 @@ class NetSettings:
                 f"folds must be 0, or at least 2 with wrong above 0, got {self.folds} with wrong={self.wrong}."
             )
         _validate.choice("norm", self.norm, ("batch", "group"))
+        _validate.choice("schedule", self.schedule, ("cosine", "constant"))
         _validate.choice("device", self.device, ("auto", "cpu", "cuda"))
 
 
@@ -299,9 +302,11 @@ def optimiser(net: Any, *, weight_decay: float, momentum: float = 0.9) -> Any:
     )
 
 
-def schedule(adam: Any, top: float, done: float) -> None:
-    """A rise over a twentieth of the steps, then a cosine down to 0."""
-    rate = top * (done / 0.05 if done < 0.05 else 0.5 * (1 + math.cos(math.pi * (done - 0.05) / 0.95)))
+def schedule(adam: Any, settings: NetSettings, done: float, *, share: float = 1.0) -> None:
+    """Set the rate: a rise over a twentieth of the steps, then a cosine down to 0; or a constant."""
+    rate = share * settings.learning_rate
+    if settings.schedule == "cosine":
+        rate *= done / 0.05 if done < 0.05 else 0.5 * (1 + math.cos(math.pi * (done - 0.05) / 0.95))
     for group in adam.param_groups:
         group["lr"].fill_(rate)
 

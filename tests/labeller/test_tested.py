@@ -239,6 +239,34 @@ def test_labellers_that_ask_at_the_same_time_get_one_release(tmp_path):
         assert len(ledger.entries()) == 2
 
 
+@pytest.mark.parametrize("left", [None, bytes(100)], ids=["gone", "overwritten"])
+def test_one_that_finishes_while_another_writes_its_noise(tmp_path, monkeypatch, left):
+    """Whoever finishes destroys all noise, that which another process is still putting in place as well."""
+    one, other = labeller(tmp_path), labeller(tmp_path)
+    write, given = noise_file.write_once, []
+
+    def interrupted(path, content, **options):
+        monkeypatch.setattr(noise_file, "write_once", write)
+        given.append(other.label(X, request_id="other"))
+        if left is None:
+            raise FileNotFoundError(path)
+        path.write_bytes(left)
+
+    monkeypatch.setattr(noise_file, "write_once", interrupted)
+    assert (one.label(X, request_id="one").labels == given[0].labels).all()
+    assert noise_files(tmp_path) == []
+    with one.ledger as ledger:
+        assert len(ledger.entries()) == 2
+
+
+def test_no_place_for_noise_is_said_and_charges_nothing(tmp_path):
+    one = labeller(tmp_path)
+    one._releasing._file = NoiseFile(tmp_path / "missing", one.ledger.id, one.ledger.budget)
+    with pytest.raises(FileNotFoundError):
+        one.label(X, request_id="a")
+    assert one.ledger.entries() == []
+
+
 # ---- the ledger
 
 

@@ -267,6 +267,42 @@ def test_no_place_for_noise_is_said_and_charges_nothing(tmp_path):
     assert one.ledger.entries() == []
 
 
+class Watched(KeptVotes):
+    """Calls ``then`` when it is asked to vote."""
+
+    def __init__(self, then, **options):
+        super().__init__(X, votes(STRONG), **options)
+        self.then = then
+
+    def vote(self, rows):
+        self.then()
+        return super().vote(rows)
+
+
+def test_nobody_votes_before_the_charge(tmp_path):
+    with Ledger(tmp_path / "ledger.sqlite", budget=budget()) as ledger:
+        seen = []
+        voters = Watched(lambda: seen.append([entry.kind for entry in ledger.entries()]))
+        Labeller(voters, CONFIDENT, ledger).label(X, request_id="a")
+    assert seen == [["reserve"]]
+
+
+def test_other_rows_never_get_the_noise_of_a_release_that_was_broken_off(tmp_path):
+    def killed():
+        raise KeyboardInterrupt
+
+    with Ledger(tmp_path / "ledger.sqlite", budget=budget()) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            Labeller(Watched(killed), CONFIDENT, ledger).label(X, request_id="a")
+        (left,) = noise_files(tmp_path)
+        content = left.read_bytes()
+        with pytest.raises(TestedRowsError, match="these are other rows"):
+            labeller(tmp_path, rows=X + 1).label(X + 1, request_id="b")
+        assert left.read_bytes() == content
+        assert labeller(tmp_path).label(X, request_id="a").n_answered > 50
+        assert ledger.verify() == []
+
+
 # ---- the ledger
 
 

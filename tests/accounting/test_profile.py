@@ -14,8 +14,9 @@ from terrine.accounting.cells import Cells, left_out, pair_cell
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.profile import PrivacyProfile, _Taps, composed, convex, product_epsilon
 from terrine.accounting.profile_costs import _cells, gaussian_profile, profile_epsilon
-from terrine.accounting.profile_votes import _composed
+from terrine.accounting.profile_votes import _composed, profile_of_votes
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax
+from terrine.votes import Votes
 
 
 @pytest.fixture(autouse=True)
@@ -221,6 +222,24 @@ def test_a_profile_charges_what_its_cells_leave_out(monkeypatch, kind, expected)
     profile_costs.profile(kind, 0.1, 8, 1e-3)
     assert seen == [expected]
     assert left_out(0.1) >= 2 * ndtr(0.1 - 8.5)
+
+
+def test_what_one_of_two_lets_out_for_certain_adds_up():
+    """Each tells all with a chance of 1e-3 and else nothing: no epsilon holds at a delta below the sum."""
+    alphas = np.exp(0.01 * np.arange(-200, 201))
+    one = PrivacyProfile(0.01, -200, 1e-3 + (1 - 1e-3) * np.maximum(1 - alphas, 0.0))
+    assert product_epsilon(one, one, delta=1.9e-3) == math.inf
+    assert product_epsilon(one, one, delta=2.1e-3) < 0.1
+
+
+def test_given_votes_cost_what_the_worse_direction_does():
+    """Of unanimous votes a teacher can move only one way, and it is the moved votes that tell."""
+    unanimous = Votes(np.tile([10, 0], (20, 1)), n_teachers=10)
+    found = profile_of_votes(GNMax(sigma=3.0), unanimous, delta=1e-3).reveal().epsilon
+    p, q = (float(ndtr(-gap / 3 / math.sqrt(2))) for gap in (10, 8))
+    there, back = binomial_epsilon(p, q, 20, 1e-3), binomial_epsilon(q, p, 20, 1e-3)
+    assert there < 0.9 * back
+    assert back * (1 - 1e-6) <= found <= 1.02 * back
 
 
 def test_renyi_in_the_limit():

@@ -14,8 +14,9 @@ from terrine.accounting.cells import Cells, left_out, pair_cell
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.profile import PrivacyProfile, _Taps, composed, convex, product_epsilon
 from terrine.accounting.profile_costs import _cells, gaussian_profile, profile_epsilon
-from terrine.accounting.profile_votes import _composed
+from terrine.accounting.profile_votes import _composed, profile_of_votes
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax
+from terrine.votes import Votes
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +201,47 @@ def test_the_product_of_two_gaussians_is_a_gaussian(one, other):
     assert exact * (1 - 1e-7) <= found <= exact * (1 + 2e-4)
 
 
+def test_what_the_cells_leave_out_is_charged_in_every_step():
+    cells = pair_cell((0.6, 0.4), (0.5, 0.5))
+    bare, charged = (composed(cells, 1, step=0.01, n_points=80, left_out=tau) for tau in (0.0, 1e-3))
+    there = bare.alphas[79:]  # from epsilon = 0 on
+    assert charged(there) == pytest.approx(np.minimum(bare(there) + 1e-3 * (1 + there), 1), rel=1e-9)
+    twice = composed(cells, 2, step=0.01, n_points=80, left_out=1e-3)(np.array([2.0]))
+    assert twice[0] >= composed(cells, 2, step=0.01, n_points=80)(np.array([2.0]))[0] + 2e-3 * 3 * 0.9
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("winner", left_out(0.1)), ("check", left_out(0.1)), ("pure", 0.0)])
+def test_a_profile_charges_what_its_cells_leave_out(monkeypatch, kind, expected):
+    seen = []
+
+    def spied(*given, **options):
+        seen.append(options["left_out"])
+        return composed(*given, **options)
+
+    monkeypatch.setattr(profile_costs, "composed", spied)
+    profile_costs.profile(kind, 0.1, 8, 1e-3)
+    assert seen == [expected]
+    assert left_out(0.1) >= 2 * ndtr(0.1 - 8.5)
+
+
+def test_what_one_of_two_lets_out_for_certain_adds_up():
+    """Each tells all with a chance of 1e-3 and else nothing: no epsilon holds at a delta below the sum."""
+    alphas = np.exp(0.01 * np.arange(-200, 201))
+    one = PrivacyProfile(0.01, -200, 1e-3 + (1 - 1e-3) * np.maximum(1 - alphas, 0.0))
+    assert product_epsilon(one, one, delta=1.9e-3) == math.inf
+    assert product_epsilon(one, one, delta=2.1e-3) < 0.1
+
+
+def test_given_votes_cost_what_the_worse_direction_does():
+    """Of unanimous votes a teacher can move only one way, and it is the moved votes that tell."""
+    unanimous = Votes(np.tile([10, 0], (20, 1)), n_teachers=10)
+    found = profile_of_votes(GNMax(sigma=3.0), unanimous, delta=1e-3).reveal().epsilon
+    p, q = (float(ndtr(-gap / 3 / math.sqrt(2))) for gap in (10, 8))
+    there, back = binomial_epsilon(p, q, 20, 1e-3), binomial_epsilon(q, p, 20, 1e-3)
+    assert there < 0.9 * back
+    assert back * (1 - 1e-6) <= found <= 1.02 * back
+
+
 def test_renyi_in_the_limit():
     """With delta falling like e^-cn the Rényi bound is tight to first order, and the profile comes near it."""
     mechanism, ratios = LNMax(scale=40.0), []
@@ -219,7 +261,8 @@ def test_more_costs_more():
     fewer, more = (profile_epsilon(mechanism, n_queries=n, n_answers=n, delta=1e-5) for n in (20, 24))
     assert fewer < more
     confident = ConfidentGNMax(threshold=60.0, sigma_check=60.0, sigma_vote=20.0)
-    assert profile_epsilon(confident, n_queries=30, n_answers=20, delta=1e-5) > fewer
+    checked = [profile_epsilon(confident, n_queries=n, n_answers=20, delta=1e-5) for n in (30, 60)]
+    assert fewer < checked[0] < checked[1]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +302,24 @@ def test_a_profile_is_kept_and_found_again_and_damage_is_noticed(monkeypatch, tm
     profile_costs.profile.cache_clear()
     profile_costs.profile_epsilon.cache_clear()
     assert profile_epsilon(GNMax(sigma=30.0), **settings) == first
+
+
+@pytest.mark.parametrize("other", [{"sigma": 60.0}, {"n": 8}, {"delta": 1e-2}, {"version": 1}], ids=str)
+def test_a_file_of_another_profile_in_its_place_is_not_taken(monkeypatch, tmp_path, other):
+    def found(*, sigma=30.0, n=12, delta=1e-5, version=profile_costs.VERSION):
+        profile_costs.profile.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(profile_costs, "VERSION", version)
+            return profile_costs.profile("check", 1 / sigma, n, delta)
+
+    right = found()
+    (path,) = tmp_path.rglob("*.npz")
+    path.unlink()
+    found(**other)
+    (elsewhere,) = tmp_path.rglob("*.npz")
+    assert elsewhere != path
+    elsewhere.rename(path)
+    assert (found().values == right.values).all()
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from terrine.accounting.curves import RdpCurve, guarantee
 from terrine.budgets import CountBudget, TestedBudget, budget_from_json, canonical, difference
 from terrine.cost_release import CostRelease, PublishedCost
 from terrine.errors import InputError, LedgerError
-from terrine.labeller import KeptVotes, Labeller
+from terrine.labeller import KeptVotes, Labeller, noise_file
 from terrine.labeller.cost import draw_cost
 from terrine.labeller.noise_file import NoiseFile
 from terrine.ledger import Ledger
@@ -267,6 +267,19 @@ def test_lost_noise_is_not_drawn_again(tmp_path, monkeypatch):
     assert noise_files(tmp_path) == []
     left.write_bytes(content)  # the machine that has it can still finish
     assert drawn(ledger).number > 0
+
+
+def test_one_that_finishes_while_another_writes_its_noise(tmp_path, monkeypatch):
+    ledger, write, given = answered(tmp_path), noise_file.write_once, []
+
+    def interrupted(path, content, **options):
+        monkeypatch.setattr(noise_file, "write_once", write)
+        given.append(drawn(ledger))
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(noise_file, "write_once", interrupted)
+    assert drawn(ledger) == given[0]
+    assert noise_files(tmp_path) == []
 
 
 def _interrupted():

@@ -239,6 +239,70 @@ def test_labellers_that_ask_at_the_same_time_get_one_release(tmp_path):
         assert len(ledger.entries()) == 2
 
 
+@pytest.mark.parametrize("left", [None, bytes(100)], ids=["gone", "overwritten"])
+def test_one_that_finishes_while_another_writes_its_noise(tmp_path, monkeypatch, left):
+    """Whoever finishes destroys all noise, that which another process is still putting in place as well."""
+    one, other = labeller(tmp_path), labeller(tmp_path)
+    write, given = noise_file.write_once, []
+
+    def interrupted(path, content, **options):
+        monkeypatch.setattr(noise_file, "write_once", write)
+        given.append(other.label(X, request_id="other"))
+        if left is None:
+            raise FileNotFoundError(path)
+        path.write_bytes(left)
+
+    monkeypatch.setattr(noise_file, "write_once", interrupted)
+    assert (one.label(X, request_id="one").labels == given[0].labels).all()
+    assert noise_files(tmp_path) == []
+    with one.ledger as ledger:
+        assert len(ledger.entries()) == 2
+
+
+def test_no_place_for_noise_is_said_and_charges_nothing(tmp_path):
+    one = labeller(tmp_path)
+    one._releasing._file = NoiseFile(tmp_path / "missing", one.ledger.id, one.ledger.budget)
+    with pytest.raises(FileNotFoundError):
+        one.label(X, request_id="a")
+    assert one.ledger.entries() == []
+
+
+class Watched(KeptVotes):
+    """Calls ``then`` when it is asked to vote."""
+
+    def __init__(self, then, **options):
+        super().__init__(X, votes(STRONG), **options)
+        self.then = then
+
+    def vote(self, rows):
+        self.then()
+        return super().vote(rows)
+
+
+def test_nobody_votes_before_the_charge(tmp_path):
+    with Ledger(tmp_path / "ledger.sqlite", budget=budget()) as ledger:
+        seen = []
+        voters = Watched(lambda: seen.append([entry.kind for entry in ledger.entries()]))
+        Labeller(voters, CONFIDENT, ledger).label(X, request_id="a")
+    assert seen == [["reserve"]]
+
+
+def test_other_rows_never_get_the_noise_of_a_release_that_was_broken_off(tmp_path):
+    def killed():
+        raise KeyboardInterrupt
+
+    with Ledger(tmp_path / "ledger.sqlite", budget=budget()) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            Labeller(Watched(killed), CONFIDENT, ledger).label(X, request_id="a")
+        (left,) = noise_files(tmp_path)
+        content = left.read_bytes()
+        with pytest.raises(TestedRowsError, match="these are other rows"):
+            labeller(tmp_path, rows=X + 1).label(X + 1, request_id="b")
+        assert left.read_bytes() == content
+        assert labeller(tmp_path).label(X, request_id="a").n_answered > 50
+        assert ledger.verify() == []
+
+
 # ---- the ledger
 
 

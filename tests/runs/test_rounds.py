@@ -282,6 +282,8 @@ REFUSED = {
     ),
     "a share without epsilon": (("queries = 120", "queries = 120\nshare = 0.5"), "takes no `share`"),
     "both": (("delta = 1e-5", 'delta = 1e-5\nmechanism = "gnmax"\nsigma = 3.0\nqueries = 5'), "leave it out"),
+    "tested": (("delta = 1e-5", 'delta = 1e-5\nroute = "tested"\ntarget = 1.0'), "and no [[rounds]]"),
+    "the cost of rounds": (("delta = 1e-5", "delta = 1e-5\npublish_cost = true"), "publish_cost"),
     "misspelled": (
         ("answers = 20", "answer = 20"),
         "There is no key rounds[1].answer; did you mean rounds[1].answers",

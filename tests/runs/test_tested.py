@@ -107,6 +107,8 @@ def test_a_run_that_fails_leaves_one_bit(tmp_path):
     for _ in range(2):
         with pytest.raises(TestFailedError, match="adds its own epsilon and delta"):
             Run(run.folder).label()
+    with pytest.raises(TestFailedError, match="none ever will be from this ledger"):  # and not: get them first
+        run.learn()
     left = names(run.folder)
     assert not {"answers.npz", "student"} & left
     assert [name for name in left if "noise" in name] == []

@@ -31,8 +31,12 @@ def draw_cost(ledger: Ledger, *, asked: str, votes: Callable[[], Votes | None], 
     file = NoiseFile(ledger.secrets, ledger.id, verbs.release)
     state = verbs.state()
     if state is None:
-        noise, secure = file.draw(source)
-        state = verbs.charge(asked=asked, noise=noise, secure=secure)
+        try:
+            noise, secure = file.draw(source)
+            state = verbs.charge(asked=asked, noise=noise, secure=secure)
+        except (FileNotFoundError, LedgerError):  # another process finished, and destroyed what we were writing
+            if (state := verbs.state()) is None:
+                raise
     if state.asked != asked:
         raise LedgerError(
             "The ledger paid for publishing what other answers cost, and pays for one number only. Nothing was drawn."

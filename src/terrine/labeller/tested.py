@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from terrine.budgets import TestedBudget
-from terrine.errors import InputError, TerrineError, TestedRowsError, TestFailedError
+from terrine.errors import InputError, LedgerError, TerrineError, TestedRowsError, TestFailedError
 from terrine.labeller.noise_file import NoiseFile
 from terrine.ledger import Ask, Kept, Ledger
 from terrine.ledger.chain import other_rows
+from terrine.ledger.tested import ReleaseState
 from terrine.noise import KeptNoise, Noise
 from terrine.votes import Votes
 
@@ -67,14 +68,23 @@ class Releasing:
         state = self._verbs.state()
         if state is None:
             self._check_rows(asked)
-            noise, secure = self._file.draw(self._source)
-            state = self._verbs.charge(asked.ask, noise=noise, secure=secure)
+            state = self._charged(asked.ask)
         if state.outcome == "open":
             if state.asked != digest:
                 raise self._others()
             self._finish(asked, state.noise)
         self._file.destroy()  # also what a crash left after the bit was kept
         return self._kept(asked, known, is_tied=name in tied)
+
+    def _charged(self, ask: Ask) -> ReleaseState:
+        """Noise, then the charge that names it; or what another process charged meanwhile."""
+        try:
+            noise, secure = self._file.draw(self._source)
+        except (FileNotFoundError, LedgerError):  # it finished its release, and destroyed what we were writing
+            if (found := self._verbs.state()) is None:
+                raise
+            return found
+        return self._verbs.charge(ask, noise=noise, secure=secure)
 
     def _finish(self, asked: Asked, name: str) -> None:
         """From the charge to the bit, by the noise that was paid for; votes and answers are gone with this call."""

@@ -18,7 +18,7 @@ from terrine._files import write_atomically
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
 from terrine.datasets import Task
-from terrine.errors import InputError
+from terrine.errors import InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee
@@ -104,6 +104,10 @@ class Learning(ABC):
     def released(self) -> tuple[NDArray[np.int64], Answers]:
         """The public rows that were asked, and what came back."""
         path, side = self.folder / "answers.npz", self.task
+        if not path.is_file() and (self.folder / "guarantee.json").is_file():
+            shown = self.guarantee()
+            if shown.test == "failed":  # there are none, and none will come
+                raise TestFailedError(shown.epsilon, shown.delta)
         rows, answers = load_answers(path)
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
             raise InputError(

@@ -178,10 +178,10 @@ class PrivacyConfig(_Part, CostSettings):
         """What the tested route takes beside the mechanism's own numbers."""
         if self.route is None or self.mechanism is None:
             return ()
-        if self.mechanism == "lnmax" or self.epsilon is not None:
+        if self.mechanism in ("lnmax", "rounds") or self.epsilon is not None:
             raise ValueError(
-                'route = "tested" takes mechanism = "confident" or "gnmax" with its numbers and `target`; or, with '
-                "no mechanism, `epsilon` and `consensus`, from which it is planned"
+                'route = "tested" takes mechanism = "confident" or "gnmax" with its numbers and `target`; or, with no '
+                "mechanism, `epsilon` and `consensus`, from which it is planned; and no [[rounds]]"
             )
         if self.target is None:
             raise ValueError('route = "tested" with a mechanism needs `target`, the epsilon to claim')

@@ -82,7 +82,7 @@ def all_runs(out: Path) -> list[dict[str, Any]]:
 
 
 def vote(path: str, out: Path, keep: Path, size: Size) -> None:
-    """Features; votes of small nets on 15 million images; of ensembles that share the same images, and a tenth of them."""
+    """Features; votes of small nets on 15 million images; of ensembles that share these, or a tenth of them."""
     import torch
     from paper_glyph_device import NetRecipe, Shares, drawn, encoded, encoder, small_nets
 

@@ -68,7 +68,8 @@ TOY = Size(
     ensembles=((1000, 50, 10), (1000, 10, 10)), resnets=2, resnet_each=20, resnet_steps=1,
     resnet_queries=20, lanes=2, timed=1, steps=4, short=3, gan=3, many=3, baseline=700, small=True,
 )  # fmt: skip
-SIZES = {"full": Size(), "toy": TOY}
+TRIAL = Size(resnets=25, resnet_each=500, resnet_queries=500)  # of the residual nets alone, to time them
+SIZES = {"full": Size(), "toy": TOY, "trial": TRIAL}
 
 LNMAX, CONFIDENT, TEXT, HEAD, BOTH = (
     "LNMax",

@@ -65,6 +65,10 @@ RECIPE = FeatureRecipe(
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
 TEACHERS = "paper_glyph_teachers.json"
 _KNOWN: dict[str, Any] = {}
+_NOTHING = Known(
+    size=SIZES["full"], path="", out=Path(), public=None, true=None, label=None, test=None, test_true=None,
+    test_label=None, votes={}, features=(),
+)  # fmt: skip
 
 
 def kept(file: Path, found: list[dict[str, Any]]) -> None:
@@ -188,13 +192,16 @@ def resnets(path: str, out: Path, size: Size, *, seconds: float) -> None:
         print(json.dumps({**row, "took": took, "at": time.perf_counter() - start}), flush=True)
 
 
-def ready(path: str, out: Path, keep: Path, size: Size, nets: bool) -> None:
+def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool) -> None:
     """What a worker knows: images where there are nets to train, votes and features where they are kept."""
     import torch
     from paper_glyph_device import drawn
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if not images:
+        _KNOWN["known"] = replace(_NOTHING, size=size, path=path, out=out)
+        return
     public, true, label = drawn(path, "public", size.public)
     test, test_true, test_label = drawn(path, "test", size.test)
     file, seen = out / "paper_glyph_votes.npz", [keep / f"{split}.npy" for split in ("public", "test")]
@@ -318,7 +325,8 @@ def learn(work: Work, *, groups: list[str], workers: int, seconds: float) -> Non
     every = [job for group in groups for job in GROUPS[group]]
     jobs = [job for job in dict.fromkeys(every) if (job.setting, job.learner, job.seed) not in done]
     nets = any(job.learner != FEATURES for job in jobs)
-    setup = (work.path, work.out, work.keep, work.size, nets)
+    images = any(job.setting not in MNIST for job in jobs)
+    setup = (work.path, work.out, work.keep, work.size, nets, images)
     with multiprocessing.get_context("spawn").Pool(workers, initializer=ready, initargs=setup) as pool:
         results = pool.imap_unordered(attempted, jobs)
         for _ in jobs:

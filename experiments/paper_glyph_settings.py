@@ -44,7 +44,7 @@ class Size:
         (1_500_000, 1000, 1500),
         (1_500_000, 5000, 1000),
     )
-    resnets: int = 250
+    resnets: int = 100
     resnet_each: int = 13_000  # as the paper's 5,000 teachers have
     resnet_steps: int = 4000  # at most
     resnet_queries: int = 16_000
@@ -108,6 +108,7 @@ def taken(who: str, k: int) -> str:
 VAT, SHORT, PLAIN_VAT, SUPERVISED, FEATURES = "VAT", "VAT, short", "VAT alone", "supervised alone", "Features"
 GAN, SALIMANS, NET_OF_ALL = "GAN", "GAN of Salimans et al.", "supervised, many labels"
 MNIST_GAN, MNIST_SALIMANS, MNIST_VAT = "GAN, MNIST", "GAN of Salimans et al., MNIST", "VAT, MNIST"
+SMALL_SALIMANS, SMALL_GAN = "small GAN of Salimans et al., MNIST", "small GAN, MNIST"  # without a GPU
 NOTHING = Distortion(rotate=0, zoom=0, shear=0, shift=0, jitter=0)
 
 
@@ -131,6 +132,10 @@ def _gan(*, steps: int, plain: bool, images: int) -> GANStudent:
     return GANStudent(steps=steps, batch=images, public_batch=images)
 
 
+def _small(gan: GANStudent) -> GANStudent:
+    return replace(gan, channels=(16, 32, 64), generator_channels=32)
+
+
 LEARNERS: dict[str, Callable[[Size], Any]] = {
     VAT: lambda size: replace(NET, steps=size.steps),
     SHORT: lambda size: replace(NET, steps=size.short),
@@ -146,6 +151,8 @@ LEARNERS: dict[str, Callable[[Size], Any]] = {
     MNIST_GAN: lambda size: GANStudent(steps=size.gan, folds=2),
     MNIST_SALIMANS: lambda size: _gan(steps=size.gan, plain=True, images=64),
     MNIST_VAT: lambda size: VATStudent(steps=min(size.gan, 2000)),
+    SMALL_SALIMANS: lambda size: _small(_gan(steps=min(size.gan, 1500), plain=True, images=64)),
+    SMALL_GAN: lambda size: _small(_gan(steps=min(size.gan, 1500), plain=False, images=64)),
 }
 
 
@@ -333,6 +340,7 @@ GROUPS: dict[str, list[Job]] = {  # each by worth
     "stages": _jobs(*((taken(who, k), SHORT) for k in (1000, 2000) for who in (LN, LOW, MODERATE)), seeds=range(2)),
     "mnist": _jobs((THEIRS_100, MNIST_SALIMANS), (FIRST_100, MNIST_SALIMANS), (FIRST_100, MNIST_GAN))
     + _jobs(*((setting, MNIST_VAT) for setting in (PRIVATE, OPEN, OPEN_TRUTH))),
+    "small": _jobs((FIRST_100, SMALL_SALIMANS), (FIRST_100, SMALL_GAN), (THEIRS_100, SMALL_SALIMANS)),
     "baseline": _jobs((BASE, NET_OF_ALL), (BASE_TRUE, NET_OF_ALL), (MANY_RECORDED, NET_OF_ALL), (MANY_TRUE, NET_OF_ALL),
                       seeds=range(2)),
 }  # fmt: skip

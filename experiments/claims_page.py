@@ -256,7 +256,7 @@ split among more teachers, as in the paper:
 
 {split}
 
-GNMax, worst case, at so many answers right; "–": never so often right ([all of it](paper_glyph.md)).
+GNMax, worst case, at 70% and 82% of the answers right; "–": not reached with any noise ([all of it](paper_glyph.md)).
 
 ## Three separated counts
 

@@ -355,15 +355,15 @@ Students on features hardly differ with 4,000 labels: all rows are within a poin
 {stages}
 
 Mean accuracy on the symbols drawn, by number of answers. With few answers those of the check of T = 3500 are the better
-ones for students on features, as in the paper's Figure 1; the lines meet at 4,000. *As many of each class*: chosen with
-the answers in view, which would cost privacy; it shows what imbalance costs. In the questions as they come, every class
-has ten after {ten} questions (one after {one}); with equal shares 1,500 would do.
+ones for students on features, as in the paper's Figure 1; the lines meet at 4,000. *As many of each class*: rows are
+chosen by looking at the plurality, which would cost privacy; it shows what imbalance costs. In the questions as they
+come, every class has ten after {ten} questions (one after {one}); with equal shares 1,500 would do.
 
 ## A fixed set of images, split among more teachers
 
 {split}
 
-GNMax, 4,000 answers, ε at δ = 1e-8 by Rényi bounds; "–": never so often right. Each ensemble splits the same images, as
+GNMax, 4,000 answers, ε at δ = 1e-8 by Rényi bounds; "–": not reached with any noise. Each ensemble splits the same images, as
 in the paper's Figure 4; nets of one hidden layer on features, trained for the steps below. With 15 million images
 more teachers help up to 5,000. With a tenth of the images they help while a teacher can learn: 5,000 teachers of 300
 images never reach what 500 do, and at 70% cost by worst case what 1,000 do.

@@ -35,7 +35,7 @@ def compare() -> ModuleType:
 
 @pytest.fixture
 def known(settings: ModuleType) -> Any:
-    """Votes of 50 teachers: all agree on even rows, 20 are for the next class on odd ones; row 2's plurality is wrong."""
+    """Votes of 50 teachers: all agree on even rows, on odd ones 20 are for the next class; row 2 is wrong."""
     size, rng = settings.TOY, np.random.default_rng(0)
     true = rng.integers(0, 150, size.public)
     said, rows = true[: size.queries].copy(), np.arange(size.queries)

@@ -363,10 +363,10 @@ come, every class has ten after {ten} questions (one after {one}); with equal sh
 
 {split}
 
-GNMax, 4,000 answers, ε at δ = 1e-8 by Rényi bounds; "–": not reached with any noise. Each ensemble splits the same images, as
-in the paper's Figure 4; nets of one hidden layer on features, trained for the steps below. With 15 million images
-more teachers help up to 5,000. With a tenth of the images they help while a teacher can learn: 5,000 teachers of 300
-images never reach what 500 do, and at 70% cost by worst case what 1,000 do.
+GNMax, 4,000 answers, ε at δ = 1e-8 by Rényi bounds; "–": not reached with any noise. Each ensemble splits the same
+images, as in the paper's Figure 4; nets of one hidden layer on features, trained for the steps below. With 15 million
+images more teachers help up to 5,000. With a tenth of the images they help while a teacher can learn: 5,000 teachers of
+300 images never reach what 500 do, and at 70% cost by worst case what 1,000 do.
 
 {ensembles}
 

@@ -1,0 +1,165 @@
+"""Which rows get which labels in paper_glyph.py, how its students are compared, and what its page says of gaps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scripts() -> Iterator[None]:
+    sys.path.insert(0, str(ROOT / "experiments"))
+    yield
+    sys.path.remove(str(ROOT / "experiments"))
+
+
+@pytest.fixture
+def settings() -> ModuleType:
+    return importlib.import_module("paper_glyph_settings")
+
+
+@pytest.fixture
+def compare() -> ModuleType:
+    return importlib.import_module("compare")
+
+
+@pytest.fixture
+def known(settings: ModuleType) -> Any:
+    """Votes of 50 teachers: all agree on even rows, on odd ones 20 are for the next class; row 2 is wrong."""
+    size, rng = settings.TOY, np.random.default_rng(0)
+    true = rng.integers(0, 150, size.public)
+    said, rows = true[: size.queries].copy(), np.arange(size.queries)
+    said[2] = (said[2] + 1) % 150
+    counts = np.zeros((size.queries, 150), dtype=np.int16)
+    counts[rows, said] = np.where(rows % 2, 30, 50)
+    counts[rows, (said + 1) % 150] += np.where(rows % 2, 20, 0).astype(np.int16)
+    blank = {"public": None, "label": true, "test": None, "test_true": true, "test_label": true, "features": ()}
+    return settings.Known(size=size, path="", out=Path(), true=true, votes={"counts": counts}, **blank)
+
+
+def labels(settings: ModuleType, known: Any, setting: str) -> Any:
+    found, _ = settings.labels_of(settings.Job(setting=setting, learner=settings.VAT, seed=0), known)
+    return found
+
+
+def test_the_table_has_the_paper_s_numbers(settings: ModuleType) -> None:
+    size = settings.SIZES["full"]
+    counts = np.full((12_000, 2), 2500)
+    assert vars(settings.mechanism(settings.CONFIDENT, counts, size)) == {
+        "threshold": 1000.0, "sigma_check": 500.0, "sigma_vote": 100.0,
+    }  # fmt: skip
+    first, second = settings.mechanism(settings.BOTH, counts, size), settings.second_round(size)
+    assert (first.threshold, first.sigma_check, first.sigma_vote) == (3500, 1500, 100)
+    assert (second.threshold, second.sigma_check, second.sigma_vote) == (3500, 2000, 200)
+    assert [settings.questions(name, size) for name in settings.TABLE] == [4000, 12_000, 12_000, 6000, 8000]
+    rows = settings.second_rows(size)
+    assert (rows[0], len(rows)) == (6000, 10_000)
+    assert size.scale == 1
+
+
+def test_the_threshold_of_the_text_withholds_1300_of_12000(settings: ModuleType) -> None:
+    from scipy.special import ndtr
+
+    size = settings.SIZES["full"]
+    counts = np.random.default_rng(0).integers(0, 5001, size=(12_000, 1))
+    threshold = settings.withheld_as_the_text(counts, size)
+    withheld = (1 - ndtr((counts[:, 0] - threshold) / 500)).sum()
+    assert withheld == pytest.approx(1300, abs=70)  # a step of 50 votes is some 120 questions
+
+
+def test_labels_of_4000_answers_are_those_of_whom_they_say(settings: ModuleType, known: Any) -> None:
+    k = settings.scaled(settings.K, known.size)
+    plurality = known.votes["counts"].argmax(axis=1)
+    for who in settings.TAKEN:
+        found = labels(settings, known, settings.taken(who, settings.K))
+        rows = np.flatnonzero(found >= 0)
+        assert rows.max() < known.size.queries
+        if who.startswith("truth"):
+            assert (found[rows] == known.true[rows]).all()
+        if who.startswith("plurality"):
+            assert (found[rows] == plurality[rows]).all()
+        if "wrong answers left out" in who:
+            assert set(range(k)) - set(rows) == {2}
+        elif who not in (settings.SHARES_BACK, settings.LN):
+            assert len(rows) == k
+
+
+def test_rows_that_stand_for_what_the_check_answered_are_those_it_answered(settings: ModuleType, known: Any) -> None:
+    by = {who: labels(settings, known, settings.taken(who, settings.K)) >= 0 for who in settings.TAKEN}
+    assert (by[settings.MODERATE] == by[settings.PLURALITY_THERE]).all()
+    assert (by[settings.MODERATE] == by[settings.TRUTH_THERE]).all()
+    assert not (by[settings.MODERATE] == by[settings.PLURALITY_ALL]).all()
+
+
+def test_as_many_of_each_class(settings: ModuleType) -> None:
+    classes = np.repeat([0, 1, 2], [60, 30, 10])
+    rows = settings.even(classes, np.random.default_rng(0).permutation(100), 45)
+    assert np.bincount(classes[rows]).tolist() in ([18, 17, 10], [17, 18, 10])
+    assert len(set(rows)) == 45
+
+
+def test_shares_of_the_classes_are_restored(settings: ModuleType) -> None:
+    classes = np.array([0] * 80 + [1] * 20)
+    rows = settings.matched(classes, np.arange(100), np.array([0.5, 0.5]), 20)
+    assert np.bincount(classes[rows]).tolist() == [10, 10]
+
+
+def test_a_difference_has_welch_s_interval(compare: ModuleType) -> None:
+    from scipy import stats
+
+    one, other = [0.80, 0.82, 0.81], [0.75, 0.79, 0.74]
+    apart, half = compare.difference(one, other)
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    assert (apart - half, apart + half) == pytest.approx((interval.low, interval.high))
+    assert compare.difference([0.8], other)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ([0.90, 0.91, 0.90], [0.80, 0.81, 0.80], True),
+        ([0.80, 0.81, 0.80], [0.90, 0.91, 0.90], False),
+        ([0.90, 0.80, 0.85], [0.84, 0.86, 0.82], None),  # within chance
+        ([0.802, 0.802], [0.800, 0.800], None),  # a trifle
+        ([0.9], [0.8], None),  # one seed
+    ],
+)
+def test_only_what_is_beyond_chance_and_a_trifle_counts(compare: ModuleType, one: Any, other: Any, found: Any) -> None:
+    assert compare.better(one, other) is found
+
+
+def test_a_verdict_says_how_many_cases_differ(compare: ModuleType) -> None:
+    assert compare.decided([True, True]) == "**confirmed**"
+    assert compare.decided([False]) == "**refuted**"
+    assert compare.decided([True, False, None]) == "**depends** in the 2 of 3 cases that differ"
+    assert compare.decided([None, None]).startswith("**undecided**")
+
+
+def test_the_page_names_what_was_not_run() -> None:
+    page = importlib.import_module("paper_glyph_page")
+    found = json.loads((ROOT / "docs" / "results" / "paper_glyph.json").read_text())
+    without = {**found, "others": [], "mnist": [], "table": [], "ensembles": []}
+    assert page.missing(without).count("- ") == len(page.TO_COME) + 1
+    rows = [{"learner": name, "setting": name} for name in page.TO_COME]
+    assert "Nothing" in page.missing({**found, "others": rows, "ensembles": [{"kind": "ResNet-32"}]})
+
+
+def test_claims_that_were_not_tried_have_no_verdict() -> None:
+    claims = importlib.import_module("claims_glyph")
+    found = json.loads((ROOT / "docs" / "results" / "claims.json").read_text())["glyph"]
+    gone = {**found, "others": [row for row in found["others"] if row["learner"] == claims.MANY_LABELS]}
+    gone["table"] = [row for row in found["table"] if row["learner"] != "supervised alone"]
+    verdicts = {row[0]: row[2] for row in claims.rows_of_glyph(gone)}
+    assert verdicts["Semi-supervision is instrumental"] == "**not tested**"
+    assert verdicts["Two rounds are best when they cost about the same"] == "**not tested**"
+    assert verdicts["Mislabelled inputs cost more privacy: the teachers agree less on them"].startswith("**cannot")

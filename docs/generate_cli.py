@@ -5,6 +5,7 @@ Run: python docs/generate_cli.py
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -39,14 +40,30 @@ COMMANDS = (
 PAGE = Path(__file__).parent / "cli.md"
 
 
-def help_of(*words: str) -> str:
+ASK = """
+import contextlib, io, json, sys
+from terrine.cli import app
+
+def help_of(words):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        app([*words, "--help"], prog_name="terrine", standalone_mode=False)
+    return said.getvalue().strip()
+
+print(json.dumps([help_of(words) for words in json.loads(sys.argv[1])]))
+"""
+
+
+def helps() -> list[str]:
+    """The help of terrine and of each command, from one process of a terminal's fixed width."""
     environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    run = [sys.executable, "-m", "terrine", *words, "--help"]
+    run = [sys.executable, "-c", ASK, json.dumps([(), *COMMANDS])]
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.strip()
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def page() -> str:
+    whole, *each = helps()
     parts = [
         "# Command line",
         "",
@@ -54,10 +71,10 @@ def page() -> str:
         "expected and what came), 3 budget exhausted, 4 a tested release did not pass. Numbers that depend on private",
         "votes need `--reveal`.",
         "",
-        f"```\n{help_of()}\n```",
+        f"```\n{whole}\n```",
     ]
-    for command in COMMANDS:
-        parts += ["", f"## terrine {' '.join(command)}", "", f"```\n{help_of(*command)}\n```"]
+    for command, said in zip(COMMANDS, each, strict=True):
+        parts += ["", f"## terrine {' '.join(command)}", "", f"```\n{said}\n```"]
     return "\n".join(parts) + "\n"
 
 

@@ -228,6 +228,13 @@ def unpacked(folder: Path) -> Path:
     return folder / "run"
 
 
+def any_shares(run: Path) -> Path:
+    """Its settings for a new run: shares are by a new key, and one of them may be empty."""
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("min_units = 1", "min_units = 0"))
+    return config
+
+
 def test_a_run_of_before_goes_on_with_the_answers_it_has(tmp_path: Path) -> None:
     run = Run(unpacked(tmp_path))
     with run.ledger() as ledger:
@@ -275,8 +282,7 @@ def test_a_service_over_a_run_of_before_charges_for_what_it_answers_anew(tmp_pat
 
 
 def test_a_new_run_and_its_service_share_answers(tmp_path: Path) -> None:
-    old = unpacked(tmp_path)
-    run = Run.create(old / "config.toml", tmp_path / "new")
+    run = Run.create(any_shares(unpacked(tmp_path)), tmp_path / "new")
     run.teach()
     answers = run.label()
     assert run.ensemble().identity == run.vote().voters == run.voters().identity != ""
@@ -288,8 +294,7 @@ def test_a_new_run_and_its_service_share_answers(tmp_path: Path) -> None:
 
 
 def test_seeded_noise_anywhere_in_the_ledger_voids_a_runs_guarantee(tmp_path: Path) -> None:
-    old = unpacked(tmp_path)
-    run = Run.create(old / "config.toml", tmp_path / "new")
+    run = Run.create(any_shares(unpacked(tmp_path)), tmp_path / "new")
     run.teach()
     one = np.full((1, 2), 99.0)
     voters = KeptVotes(one, Votes([[20, 0]], n_teachers=20), classes=run.task.classes)

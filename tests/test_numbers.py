@@ -114,6 +114,7 @@ def test_the_service_s_kills_are_what_the_soak_counted() -> None:
     assert f"| {fuzz['test_schemathesis']['examples for each operation and phase']} for each route and phase |" in text
 
 
+@pytest.mark.soak  # a plan by privacy profiles of a thousand answers
 def test_the_demonstration_s_epsilon_is_the_one_in_readme() -> None:
     budget = budget_of(planned(DEMO, n_classes=24, n_public=3_000))
     assert f"ε = {round_up(budget.guarantee().epsilon)} at δ = 1e-6)" in (ROOT / "README.md").read_text()

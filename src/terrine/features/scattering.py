@@ -8,6 +8,8 @@ the result little, and different shapes do not become alike (Bruna and Mallat, 2
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -66,11 +68,23 @@ class Scattering:
         channels = (*self.row_shape, 1)[2]
         each = self.n_maps // channels
         found = np.empty((len(images), self.n_maps, *self.grid), dtype=np.float32)
-        for at, block in blocks(images.reshape(*images.shape[:3], channels), _BLOCK):
+
+        def fill(at: slice, block: NDArray[np.uint8]) -> None:
             for channel in range(channels):
-                made = self._plan.scattered(block[..., channel])
+                made = plan.scattered(block[..., channel])
                 found[at, channel * each : (channel + 1) * each] = made[: at.stop - at.start]
+
+        plan = self._plan
+        with ThreadPoolExecutor(_threads()) as pool:
+            for _ in pool.map(lambda one: fill(*one), blocks(images.reshape(*images.shape[:3], channels), _BLOCK)):
+                pass
         return found
+
+
+def _threads() -> int:
+    """As many as linear algebra takes here, at most 8: blocks do not wait for one another."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return min(8, int(given) if given.isdigit() and int(given) > 0 else os.cpu_count() or 1)
 
 
 class _Plan:

@@ -1,8 +1,7 @@
 """Linear teachers that choose their own ridge by leaving out each row of their share in turn, thousands at once.
 
-One eigendecomposition a share gives the errors of all ridges in closed form, so that tuning costs no second fit and no
-privacy: it looks at the teacher's own share alone. Shares of equally many rows are one stack of matrices; numpy takes
-the matrices of a stack one by one, so that a teacher is the same whatever others are stacked beside it.
+To tune so costs no privacy: a teacher looks at its own share alone. Shares of equally many rows are one stack of
+matrices (`terrine._ridge`), and a teacher is the same whatever others are stacked beside it.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from numpy.typing import NDArray
 from terrine import _validate
 from terrine._blocks import blocks
 from terrine._models import dump_arrays, load_arrays
+from terrine._ridge import solve
 from terrine.errors import InputError, StoreError
 from terrine.teachers.estimators import _alone
 from terrine.teachers.teacher import Share
 
 Models = dict[str, NDArray[Any]]
-Stack = NDArray[np.float64]
 
+_SPARE = 2.0  # standard errors: see RidgeTeacher
 _NUMBERS = 1 << 22  # of a stack of shares in memory
 _TEACHERS = 32  # voting at once
 _ROWS = 1024  # voted on at once; blocks have one shape, so that a row's scores do not depend on the rows beside it
@@ -32,12 +32,14 @@ _KINDS = {"weights": (3, "float32"), "bias": (2, "float32"), "seen": (2, "uint8"
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeTeacher:
-    """Ridge regression on one-hot classes, with the ridge that would have been right most often on rows left out.
+    """Ridge regression on one-hot classes, with the smallest ridge that is nearly as good as any on rows left out.
+
+    Nearly: within two standard errors. A larger ridge makes a single teacher steadier and leans all of them the same
+    way, toward the commonest class; votes average the unsteadiness out, and the leaning stays.
 
     Attributes:
         ridges: public, to choose from: each times the sum of squares of the share's rows about their mean, so that
-            the choice does not depend on the unit that features are measured in. Among ridges that leave out equally
-            well, that with the least squared error.
+            the choice does not depend on the unit that features are measured in.
         chunk: teachers that one worker teaches before it reports.
 
     Rows are features of any shape, on scales that can be compared: standardize them by public numbers, as
@@ -45,12 +47,12 @@ class RidgeTeacher:
     its share only; a share without records votes for class 0.
     """
 
-    ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    ridges: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     chunk: int = 250
     suffix = ".safetensors"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ridges", tuple(self.ridges))
+        object.__setattr__(self, "ridges", tuple(sorted(self.ridges)))
         if not self.ridges:
             raise InputError("ridges must be at least one number above 0, got none.")
         for ridge in self.ridges:
@@ -90,8 +92,8 @@ class RidgeTeacher:
                     some = alike[start : start + at_once]
                     X = np.stack([_flat(shares[k][0]) for k in some])
                     Y = np.stack([np.eye(n_classes)[shares[k][1]] for k in some])
-                    weights, bias = _solved(X, Y, self.ridges)
-                    models["weights"][some], models["bias"][some] = weights.transpose(0, 2, 1), bias
+                    found = solve(X, Y, ridges=self.ridges, spare=_SPARE)
+                    models["weights"][some], models["bias"][some] = found.weights.transpose(0, 2, 1), found.bias
                     done += len(some)
                     if progress is not None:
                         progress(done / len(shares))
@@ -125,45 +127,6 @@ class RidgeTeacher:
         if not fits or not models["weights"].shape[:2] == models["bias"].shape == models["seen"].shape:
             raise StoreError("This file does not hold the weights of ridge teachers. Delete it and teach again.")
         return models
-
-
-def _solved(X: Stack, Y: Stack, ridges: tuple[float, ...]) -> tuple[Stack, Stack]:
-    """Weights (k, width, classes) and biases (k, classes) of k shares of n rows, each with its own choice of ridge.
-
-    With centered rows A = P V', P orthogonal columns whose squared lengths are ``values``, ridge l fits with
-    P (P'Y / (values + l)). A row that is left out has its residual divided by 1 - 1/n - h, h what it weighs in its own
-    fit: as RidgeClassifierCV has it, intercept included.
-    """
-    n = X.shape[1]
-    mean, middle = X.mean(axis=1, keepdims=True), Y.mean(axis=1, keepdims=True)
-    A, B = X - mean, Y - middle
-    total = np.square(A).sum(axis=(1, 2))  # 0 where all rows are one: weights are 0 then
-    total = np.where(total > 0, total, 1.0)
-    if n <= A.shape[2]:
-        values, U = np.linalg.eigh(A @ A.transpose(0, 2, 1))
-        P = U * np.sqrt(np.maximum(values, 0))[:, None, :]
-    else:
-        values, V = np.linalg.eigh(A.transpose(0, 2, 1) @ A)
-        P = A @ V
-    values = np.maximum(values, 0)
-    T, squares, truth = P.transpose(0, 2, 1) @ B, np.square(P), Y.argmax(axis=2)
-    best = np.full((2, len(X)), -np.inf)  # how often right, then minus the squared error
-    chosen = np.zeros(len(X))
-    for ridge in ridges:
-        inverse = 1 / (values + ridge * total[:, None])
-        left = 1 - 1 / n - (squares @ inverse[:, :, None])  # (k, n, 1), above 0
-        wrong = (B - P @ (inverse[:, :, None] * T)) / np.maximum(left, 1e-12)
-        right = ((Y - wrong).argmax(axis=2) == truth).mean(axis=1)
-        error = -np.square(wrong).sum(axis=(1, 2))
-        better = (right > best[0]) | ((right == best[0]) & (error > best[1]))
-        best[:, better] = right[better], error[better]
-        chosen[better] = ridge
-    inverse = 1 / (values + chosen[:, None] * total[:, None])
-    if n <= A.shape[2]:
-        weights = A.transpose(0, 2, 1) @ (U @ (inverse[:, :, None] * (U.transpose(0, 2, 1) @ B)))
-    else:
-        weights = V @ (inverse[:, :, None] * T)
-    return weights, (middle - mean @ weights)[:, 0]
 
 
 def _first_best(scores: NDArray[np.float32]) -> NDArray[np.int16]:

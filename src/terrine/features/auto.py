@@ -29,7 +29,8 @@ from terrine.features.scattering import Scattering
 from terrine.features.spectral import nearest, unit_rows
 
 SCHEMA = "terrine.features.auto/1"
-SCATTERING, ENCODER = "scattering", "encoder"
+SCATTERING, ENCODER = "scattering", "encoder"  # of images
+QUANTILES, COMPONENTS = "quantiles", "components"  # of plain rows: tables; embeddings and texts
 
 _EVENED = 0.5
 _BLOCK = 256
@@ -68,7 +69,7 @@ class AutoFeatures:
     a function of its share and public things as before.
 
     Attributes:
-        parts: the sets of features that stand beside one another; empty for plain rows.
+        parts: the sets of features that stand beside one another.
         strengths: of the distortions that the encoder learned from.
         scores: of each candidate set, by public rows: how it was chosen.
     """
@@ -82,8 +83,8 @@ class AutoFeatures:
 
     @property
     def n_features(self) -> int:
-        if not self.parts:
-            return len(self._arrays["rows.scale"])
+        if self.parts == (QUANTILES,):
+            return len(self._arrays[f"{QUANTILES}.scale"])
         return sum(self._arrays[f"{part}.matrix"].shape[1] for part in self.parts)
 
     def transform(self, X: PublicData | ArrayLike, *, device: str = "auto") -> Rows:
@@ -94,18 +95,27 @@ class AutoFeatures:
                 f"Rows must have shape {self.row_shape}, as the public rows that the features were learned from, got "
                 f"{rows.shape[1:]}."
             )
-        if not self.parts:
-            arrays = _inside(self._arrays, "rows")
-            flat = rows.reshape(len(rows), int(np.prod(self.row_shape)))
-            found = np.empty((len(rows), self.n_features), dtype=np.float32)
-            for start in range(0, len(rows), _BLOCK):
-                found[start : start + _BLOCK] = ramps.apply(flat[start : start + _BLOCK], arrays)
-            return found
+        if not self.of_images:
+            return self._of_plain(rows.reshape(len(rows), int(np.prod(self.row_shape))))
         if rows.dtype != np.uint8:
             raise InputError(f"Images must be of dtype uint8, got {rows.dtype}.")
         images = as_images(rows)
         seen = [_part(part, images, self._arrays, device=device_of(device)) for part in self.parts]
         return np.concatenate(seen, axis=1) / np.float32(np.sqrt(len(seen)))
+
+    @property
+    def of_images(self) -> bool:
+        return SCATTERING in self.parts
+
+    def _of_plain(self, rows: NDArray[Any]) -> Rows:
+        arrays = self._arrays
+        if self.parts == (COMPONENTS,):
+            mean, matrix = arrays[f"{COMPONENTS}.mean"], arrays[f"{COMPONENTS}.matrix"]
+            return unit_rows(projected(rows.astype(np.float32), mean, matrix, lambda some: some))
+        found = np.empty((len(rows), self.n_features), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            found[start : start + _BLOCK] = ramps.apply(rows[start : start + _BLOCK], _inside(arrays, QUANTILES))
+        return found
 
     def save(self, path: str | Path) -> None:
         """Keep them in one safetensors file, whole or not at all."""
@@ -152,7 +162,7 @@ class AutoFeatures:
         return found
 
     def __repr__(self) -> str:
-        return f"<AutoFeatures: rows of {self.row_shape} -> {self.n_features}, {' + '.join(self.parts) or 'quantiles'}>"
+        return f"<AutoFeatures: rows of {self.row_shape} -> {self.n_features}, {' + '.join(self.parts)}>"
 
 
 def fit_auto(
@@ -185,26 +195,23 @@ def fit_auto(
         raise InputError(f"Features need at least 2 public rows, got {len(rows)}.")
     shape: dict[str, Any] = {"recipe": recipe, "row_shape": rows.shape[1:]}
     if rows.dtype != np.uint8 or rows.ndim not in (3, 4) or min(rows.shape[1:3]) < 4:
-        made = ramps.fit(rows.reshape(len(rows), -1)[some_rows(len(rows), 10 * ROWS)])
-        return AutoFeatures(
-            **shape, parts=(), strengths={}, scores={}, _arrays={f"rows.{name}": a for name, a in made.items()}
-        )
+        part, made = _of_rows(rows.reshape(len(rows), -1), recipe.components, seed=seed)
+        named = {f"{part}.{name}": array for name, array in made.items()}
+        return AutoFeatures(**shape, parts=(part,), strengths={}, scores={}, _arrays=named)
     images, where = as_images(rows), device_of(device)
-    arrays = _of_scattering(images, recipe.components, seed=seed)
+    arrays = _of_scattering(images, recipe.components, seed=seed, device=where)
     wanted = recipe.encoder == "yes" or (recipe.encoder == "auto" and where != "cpu")
     if not wanted or len(images) < 4:
         return AutoFeatures(**shape, parts=(SCATTERING,), strengths={}, scores={}, _arrays=arrays)
 
     def see(some: NDArray[np.uint8]) -> Rows:
-        return _part(SCATTERING, some, arrays, device="cpu")
+        return _part(SCATTERING, some, arrays, device=where)
 
     order = np.random.default_rng([seed, 2]).permutation(len(images))
     held = order[: min(_HELD, len(order) // 4)]
     strengths = views.strengths(images, see, seed=seed)
     taught = np.delete(images, held, axis=0)
-    weights = contrast.learn(
-        taught, strengths, steps=recipe.steps, seed=seed, device=where, progress=progress
-    )
+    weights = contrast.learn(taught, strengths, steps=recipe.steps, seed=seed, device=where, progress=progress)
     arrays |= {f"{ENCODER}.net.{name}": array for name, array in weights.items()}
     arrays |= _components_of(ENCODER, images, arrays, recipe.components, seed=seed, device=where)
     sets = {SCATTERING: (SCATTERING,), f"{SCATTERING} + {ENCODER}": (SCATTERING, ENCODER)}
@@ -225,10 +232,19 @@ def as_images(rows: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(rows if rows.ndim == 4 else rows[..., None])
 
 
-def _of_scattering(images: NDArray[np.uint8], n: int, *, seed: int) -> Arrays:
+def _of_rows(rows: NDArray[Any], n: int, *, seed: int) -> tuple[str, Arrays]:
+    """Many columns of numbers and no categories are an embedding; else each column has a meaning of its own."""
+    some = rows[some_rows(len(rows), 10 * ROWS)]
+    if ramps.is_embedding(some):
+        mean, matrix = principal(some[some_rows(len(some))].astype(np.float32), n, evened=_EVENED, seed=seed)
+        return COMPONENTS, {"mean": mean, "matrix": matrix}
+    return QUANTILES, ramps.fit(some)
+
+
+def _of_scattering(images: NDArray[np.uint8], n: int, *, seed: int, device: str) -> Arrays:
     """Means and deviations of each map over public images and places, then components."""
     some = images[some_rows(len(images))]
-    maps = Scattering(row_shape=some.shape[1:]).transform(some)
+    maps = Scattering(row_shape=some.shape[1:]).transform(some, device=device)
     flat = maps.reshape(len(maps), maps.shape[1], -1)
     middle = flat.mean(axis=(0, 2), dtype=np.float64).astype(np.float32)
     spread = flat.std(axis=(0, 2), dtype=np.float64).astype(np.float32) + np.float32(1e-6)
@@ -238,9 +254,7 @@ def _of_scattering(images: NDArray[np.uint8], n: int, *, seed: int) -> Arrays:
     return {f"{SCATTERING}.{name}": a for name, a in _named(middle, spread, mean, matrix)}
 
 
-def _components_of(
-    part: str, images: NDArray[np.uint8], arrays: Arrays, n: int, *, seed: int, device: str
-) -> Arrays:
+def _components_of(part: str, images: NDArray[np.uint8], arrays: Arrays, n: int, *, seed: int, device: str) -> Arrays:
     some = images[some_rows(len(images))]
     seen = contrast.encoded(_inside(arrays, f"{part}.net"), some, device=device)
     middle, spread = seen.mean(axis=0), seen.std(axis=0) + np.float32(1e-6)
@@ -258,12 +272,13 @@ def _part(part: str, images: NDArray[np.uint8], arrays: Arrays, *, device: str) 
     if part == SCATTERING:
         scattering = Scattering(row_shape=images.shape[1:])
 
-        def see(block: NDArray[np.uint8]) -> Rows:
-            maps = scattering.transform(block)
+        def see(block: NDArray[np.uint8]) -> NDArray[Any]:
+            maps = scattering.transform(block, device=device)
             flat = maps.reshape(len(maps), maps.shape[1], -1)
             return ((flat - middle[:, None]) / spread[:, None]).reshape(len(maps), -1)
 
-        return unit_rows(projected(images, mean, matrix, see))
+        at_once = _BLOCK if device == "cpu" else 4 * _BLOCK
+        return unit_rows(projected(images, mean, matrix, see, block=at_once))
     seen = contrast.encoded(_inside(arrays, f"{part}.net"), images, device=device)
     return unit_rows(projected(seen, mean, matrix, lambda block: (block - middle) / spread))
 
@@ -317,9 +332,9 @@ def _inside(arrays: Arrays, prefix: str) -> Arrays:
 
 def _check(features: AutoFeatures) -> None:
     """Raises a ValueError unless the arrays are those of such features, and they give numbers."""
-    if not set(features.parts) <= {SCATTERING, ENCODER} or len(set(features.parts)) != len(features.parts):
+    if features.parts not in ((SCATTERING,), (SCATTERING, ENCODER), (QUANTILES,), (COMPONENTS,)):
         raise ValueError
-    dtype = np.uint8 if features.parts else np.float32
+    dtype = np.uint8 if features.of_images else np.float32
     if not np.isfinite(features.transform(np.zeros((1, *features.row_shape), dtype=dtype), device="cpu")).all():
         raise ValueError
 

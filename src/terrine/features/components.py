@@ -1,4 +1,4 @@
-"""Principal components of public rows, most of their spread evened out: what linear teachers and students learn from."""
+"""Principal components of public rows, their spread evened out: what linear teachers and students learn from."""
 
 from __future__ import annotations
 
@@ -64,11 +64,13 @@ def _signed(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
 
-def projected(rows: NDArray[Any], mean: Rows, matrix: Rows, see: Callable[[NDArray[Any]], Rows]) -> Rows:
+def projected(
+    rows: NDArray[Any], mean: Rows, matrix: Rows, see: Callable[[NDArray[Any]], NDArray[Any]], *, block: int = _BLOCK
+) -> Rows:
     """(n, components) of what ``see`` makes of rows, in blocks of one shape: a row's own, whatever is beside it."""
     found = np.empty((len(rows), matrix.shape[1]), dtype=np.float32)
-    for at, block in blocks(rows, _BLOCK):
-        found[at] = ((see(block) - mean) @ matrix)[: at.stop - at.start]
+    for at, some in blocks(rows, block):
+        found[at] = ((see(some) - mean) @ matrix)[: at.stop - at.start]
     return found
 
 

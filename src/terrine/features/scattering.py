@@ -8,22 +8,22 @@ the result little, and different shapes do not become alike (Bruna and Mallat, 2
 from __future__ import annotations
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine._blocks import blocks
+from terrine._optional import require_torch
 from terrine.datasets.data import PublicData, array_of
 from terrine.errors import InputError
 
 ANGLES = 8
 LARGEST = 64  # pixels: longer sides are brought down by averaging squares of pixels
 _COARSE = 40  # pixels: from here on there is a third scale
-_BLOCK = 32  # images at a time
+_BLOCK = {"cpu": 32, "cuda": 1024}  # images at a time
 
 Maps = NDArray[np.float32]
 
@@ -57,8 +57,12 @@ class Scattering:
     def _plan(self) -> _Plan:
         return _Plan(*self.row_shape[:2])
 
-    def transform(self, X: PublicData | ArrayLike) -> Maps:
-        """(n, n_maps, grid height, grid width); each image's own numbers, whatever images are beside it."""
+    def transform(self, X: PublicData | ArrayLike, *, device: str = "cpu") -> Maps:
+        """(n, n_maps, grid height, grid width); each image's own numbers, whatever images are beside it.
+
+        Args:
+            device: "cpu", or "cuda" for a GPU, which gives the same numbers but for the last digits.
+        """
         images = array_of(X, who="Scattering")
         if images.dtype != np.uint8 or images.shape[1:] != self.row_shape:
             raise InputError(
@@ -68,23 +72,33 @@ class Scattering:
         channels = (*self.row_shape, 1)[2]
         each = self.n_maps // channels
         found = np.empty((len(images), self.n_maps, *self.grid), dtype=np.float32)
-
-        def fill(at: slice, block: NDArray[np.uint8]) -> None:
+        on = _Arrays(device)
+        pixels, size = images.reshape(*images.shape[:3], channels), _BLOCK["cpu" if device == "cpu" else "cuda"]
+        for at, block in blocks(pixels, size):
             for channel in range(channels):
-                made = plan.scattered(block[..., channel])
+                made = self._plan.scattered(block[..., channel], on)
                 found[at, channel * each : (channel + 1) * each] = made[: at.stop - at.start]
-
-        plan = self._plan
-        with ThreadPoolExecutor(_threads()) as pool:
-            for _ in pool.map(lambda one: fill(*one), blocks(images.reshape(*images.shape[:3], channels), _BLOCK)):
-                pass
         return found
 
 
-def _threads() -> int:
-    """As many as linear algebra takes here, at most 8: blocks do not wait for one another."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return min(8, int(given) if given.isdigit() and int(given) > 0 else os.cpu_count() or 1)
+class _Arrays:
+    """The few things that numpy and PyTorch call by different names."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        if device == "cpu":
+            from scipy import fft
+
+            self.fft2, self.ifft2, self.abs, self.cat = fft.fft2, fft.ifft2, np.abs, np.concatenate
+        else:
+            torch = require_torch()
+            self.fft2, self.ifft2, self.abs, self.cat = torch.fft.fft2, torch.fft.ifft2, torch.abs, torch.cat
+
+    def there(self, array: NDArray[Any]) -> Any:
+        return array if self.device == "cpu" else require_torch().from_numpy(array).to(self.device)
+
+    def here(self, array: Any) -> Maps:
+        return np.asarray(array if self.device == "cpu" else array.cpu().numpy(), dtype=np.float32)
 
 
 class _Plan:
@@ -100,22 +114,24 @@ class _Plan:
         self.banks = [_bank(self.padded, scale, self.scales) for scale in range(self.scales)]
         self.smooth = [_smoothing(self.padded, scale, self.scales) for scale in range(self.scales)]
 
-    def scattered(self, images: NDArray[np.uint8]) -> Maps:
+    def scattered(self, images: NDArray[np.uint8], on: _Arrays) -> Maps:
         """(n, maps, grid height, grid width) of images (n, height, width)."""
-        from scipy import fft
-
-        x = self._prepared(images)
-        maps = [self._smoothed(x, 0)[:, None]]
-        spectrum = fft.fft2(x)
-        for first, bank in enumerate(self.banks[0]):
-            u = _filtered(spectrum, bank, first)
-            maps.append(self._smoothed(u, first))
-            inner = fft.fft2(u) if first + 1 < self.scales else None
-            for second, coarser in enumerate(self.banks[first][1:], start=1):
+        x = on.there(self._prepared(images))
+        smooth = [tuple(on.there(one) for one in pair) for pair in self.smooth]
+        banks = [[on.there(one) for one in bank] for bank in self.banks]
+        maps = [_smoothed(x[:, None], smooth[0])]
+        spectrum = on.fft2(x)
+        for first, bank in enumerate(banks[0]):
+            u = _filtered(spectrum, bank, first, on)
+            maps.append(_smoothed(u, smooth[first]))
+            if first + 1 == self.scales:
+                break
+            inner = on.fft2(u)
+            for second, coarser in enumerate(banks[first][1:], start=1):
                 for angle in range(ANGLES):
-                    v = _filtered(inner[:, angle], coarser, second)
-                    maps.append(self._smoothed(v, first + second))
-        return np.concatenate(maps, axis=1)
+                    v = _filtered(inner[:, angle], coarser, second, on)
+                    maps.append(_smoothed(v, smooth[first + second]))
+        return on.here(on.cat(maps, 1))
 
     def _prepared(self, images: NDArray[np.uint8]) -> Maps:
         """Between 0 and 1, small enough, and continued beyond the edges."""
@@ -131,30 +147,31 @@ class _Plan:
         ]
         return np.pad(x, ((0, 0), *margins), mode="symmetric")
 
-    def _smoothed(self, maps: Maps, scale: int) -> Maps:
-        """Maps at one of the scales, smoothed and sampled on the grid."""
-        down, across = self.smooth[scale]
-        return down @ (maps @ across.T)
+
+def _smoothed(maps: Any, matrices: tuple[Any, ...]) -> Any:
+    """Maps at one of the scales, smoothed and sampled on the grid."""
+    down, across = matrices
+    return down @ (maps @ across.T)
 
 
-def _filtered(spectra: NDArray[np.complex64], bank: NDArray[np.float32], scale: int) -> Maps:
+def _filtered(spectra: Any, bank: Any, scale: int, on: _Arrays) -> Any:
     """Moduli of signals after the filters of a bank, (..., angles, height, width), every 2^scale-th sample kept.
 
     To keep fewer samples is to add up parts of the spectrum: each part is multiplied by its part of the filter.
     """
-    from scipy import fft
-
     times = 1 << scale
     height, width = (side // times for side in spectra.shape[-2:])
     spectra = spectra[..., None, :, :]
-    total: NDArray[np.complex64] | None = None
+    total: Any = None
     for i in range(times):
         for j in range(times):
             part = np.s_[..., i * height : (i + 1) * height, j * width : (j + 1) * width]
             product = spectra[part] * bank[part]
-            total = product if total is None else np.add(total, product, out=total)
-    moduli: Maps = np.abs(fft.ifft2(total, overwrite_x=True))
-    return moduli
+            if total is None:
+                total = product
+            else:
+                total += product
+    return on.abs(on.ifft2(total))
 
 
 def _bank(padded: tuple[int, ...], scale: int, scales: int) -> list[NDArray[np.float32]]:
@@ -176,11 +193,11 @@ def _morlet(height: int, width: int, times: int, theta: float) -> NDArray[np.flo
         across * math.cos(theta) - down * math.sin(theta),
     )
     bump = np.exp(-(along**2 + (slant * aside) ** 2) / (2 * sigma**2)) * slant / (2 * math.pi * sigma**2)
-    wave, bump = (_wrapped(one, height, width) for one in (bump * np.exp(1j * frequency * along), bump))
-    return np.fft.fft2(wave - wave.sum() / bump.sum() * bump).real.astype(np.float32)
+    wave, round_bump = _wrapped(bump * np.exp(1j * frequency * along), height, width), _wrapped(bump, height, width)
+    return np.fft.fft2(wave - wave.sum() / round_bump.sum() * round_bump).real.astype(np.float32)
 
 
-def _wrapped(field: NDArray[np.complex128], height: int, width: int) -> NDArray[np.complex128]:
+def _wrapped(field: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     return np.asarray(field.reshape(4, height, 4, width).sum(axis=(0, 2)))
 
 

@@ -101,7 +101,7 @@ def test_a_distortion_that_moves_images_among_others_is_dropped():
 
 def test_distortions_of_no_strength_change_nothing():
     x = torch.rand(5, 1, 12, 12)
-    same = views.distorted(x, {name: 0.0 for name in ("crop", "rotate", "light", "erase")}, torch.Generator())
+    same = views.distorted(x, dict.fromkeys(("crop", "rotate", "light", "erase"), 0.0), torch.Generator())
     assert torch.allclose(same, x, atol=1e-5)
     assert (views.distorted(x, {}, torch.Generator()) == x).all()
     erased = views.distorted(x + 1e-3, {"erase": 1.0}, torch.Generator().manual_seed(0))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from terrine import _validate
@@ -17,14 +18,14 @@ from terrine.errors import AdviceWarning, DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
-from terrine.students.auto import AutoStudent, fit_chosen
+from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
 from terrine.students.lessons import Lessons, lessons, listed
-from terrine.students.nets import Progress
+from terrine.students.nets import NetSettings, Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
@@ -67,7 +68,10 @@ def fit_student(
         if progress is not None:
             progress(1.0)
         return result
-    return _taught(student, given, seed=seed, progress=progress)
+    made = _taught(student, given, seed=seed, progress=progress)
+    if isinstance(student, NetSettings) and student.steps > 1 and isinstance(given.rows, np.ndarray):
+        made = compared_with_linear(made, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
+    return made
 
 
 def _taught(student: Single, given: Lessons, *, seed: int, progress: Progress | None = None) -> FittedStudent:

@@ -83,7 +83,9 @@ def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) ->
 
     found = _compared(tried, given, folds=settings.folds, taught=taught, fit=fit)
     best = max(found, key=lambda name: found[name]["right"])
-    made = taught(best, given)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Only one sample available")  # of a class that was answered once
+        made = taught(best, given)
     kept = {
         **made.about.settings,
         "student": type(settings).__name__,

@@ -1,4 +1,4 @@
-"""Ridge teachers, stacked, against a loop over scikit-learn's RidgeClassifierCV, in one run on one thread, by processor time.
+"""Ridge teachers, stacked, against a loop over scikit-learn's RidgeClassifierCV, one thread, processor time.
 
 OMP_NUM_THREADS=1 python benchmarks/ridge.py
 

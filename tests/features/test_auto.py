@@ -159,11 +159,11 @@ def test_plain_rows_are_bent_at_public_quantiles():
     assert features.parts == ("quantiles",)
     assert seen.shape == (400, 3 + 8)
     assert (seen[:, 2] == 0).all()  # a constant says nothing
-    assert np.abs(seen).max() <= ramps._FAR / np.sqrt(10) + 1e-6
+    assert np.abs(seen).max() <= ramps.FAR / np.sqrt(10) + 1e-6
     assert seen[:, [0, 1, *range(3, 11)]].std(axis=0).max() < 0.5  # on one scale
     wild = features.transform(np.array([[1e30, 7, -5]], dtype=np.float32))
     assert np.isfinite(wild).all()  # a row unlike any public one is clipped
-    assert np.abs(wild).max() <= ramps._FAR / np.sqrt(10) + 1e-6
+    assert np.abs(wild).max() <= ramps.FAR / np.sqrt(10) + 1e-6
 
 
 def test_embeddings_become_components():

@@ -115,3 +115,26 @@ def test_features_of_images_serve_the_student():
 def test_wrong_settings_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         AutoStudent(**settings)
+
+
+@pytest.mark.parametrize("width", [14, 60])
+def test_a_student_on_features_of_plain_rows_has_an_onnx_form(tmp_path, width):
+    """Bent at quantiles, or as components of an embedding: the file computes the features itself."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, width)).astype(np.float32)
+    y = (X[:, :3].sum(axis=1) > 0).astype(np.int64)
+    student = fit_student(FeatureStudent(features=fit_auto(X, seed=0)), X, y, classes=CLASSES, seed=0)
+    student.export_onnx(tmp_path / "s.onnx")
+    far = np.concatenate([X, 100 * X[:5]])
+    label, p = onnxruntime.InferenceSession(tmp_path / "s.onnx").run(["label", "probabilities"], {"rows": far})
+    assert np.abs(p - student.predict_proba(far)).max() < 1e-3
+    assert (label == student.predict(far)).mean() > 0.99
+
+
+def test_boosted_trees_have_one_too(tmp_path):
+    pytest.importorskip("skl2onnx")
+    X, y = corners(400)
+    student = fit_student(AutoStudent(), X, y, classes=CLASSES, seed=0)
+    assert student.about.settings["chosen"] == "boosted trees"
+    student.export_onnx(tmp_path / "s.onnx")

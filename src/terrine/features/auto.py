@@ -103,6 +103,10 @@ class AutoFeatures:
         seen = [_part(part, images, self._arrays, device=device_of(device)) for part in self.parts]
         return np.concatenate(seen, axis=1) / np.float32(np.sqrt(len(seen)))
 
+    def arrays(self, part: str) -> Arrays:
+        """What one of its parts computes with, by name."""
+        return _inside(self._arrays, part)
+
     @property
     def of_images(self) -> bool:
         return SCATTERING in self.parts

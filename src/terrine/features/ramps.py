@@ -16,7 +16,7 @@ Arrays = dict[str, NDArray[Any]]
 _PIECES = 8  # between quantiles of a column
 _FEW = 2  # different values: a column of so many is no number to bend
 _RARE = 0.1  # the least deviation to divide by: a category of one row in a hundred is not blown up without end
-_FAR = 5.0  # deviations: what lies further out in a new row counts as this
+FAR = 5.0  # deviations: what lies further out in a new row counts as this
 _MOST = 40  # columns that are bent; where there are more, a slope each is enough
 
 
@@ -53,7 +53,7 @@ def apply(rows: NDArray[Any], arrays: Arrays) -> Rows:
     """(n, features): mean squared length about 1 on public rows."""
     wide = (_wide(rows.astype(np.float64), arrays) - arrays["middle"]) / arrays["scale"]
     varying = max(1, int(np.isfinite(arrays["scale"]).sum()))
-    return np.asarray(np.clip(wide, -_FAR, _FAR) / np.sqrt(varying), dtype=np.float32)
+    return np.asarray(np.clip(wide, -FAR, FAR) / np.sqrt(varying), dtype=np.float32)
 
 
 def _floored(spread: NDArray[np.float64], wide: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ _CALM: dict[str, Any] = {"entropy": 0.0, "balance": 0.0, "radius": 0.0}
 _SOFT = (1.0, 10.0)  # of logistic regression on rows of length 1
 _SEED = 0  # of the folds
 _MANY = 20_000  # public rows: with more, those without an answer are left out
+_MOST_TREED = 20  # classes: each has trees of its own
 _FEW = 500  # answers: with more, a model's own guesses add little to them
 
 
@@ -99,7 +100,7 @@ def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) ->
 def candidates(settings: AutoStudent, given: Lessons, *, seed: int) -> dict[str, Single]:
     """By name; the plain linear one first."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.ensemble import GradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
     same: dict[str, Any] = {"balanced": settings.balanced}
@@ -122,9 +123,9 @@ def candidates(settings: AutoStudent, given: Lessons, *, seed: int) -> dict[str,
     }
     if len(given.rows) <= _MANY and len(given.answered) <= _FEW:
         found["linear, self-training"] = on_features(linear, self_training=True)
-    if plain:
-        trees = HistGradientBoostingClassifier(
-            max_iter=60, learning_rate=0.05, max_leaf_nodes=8, l2_regularization=5.0, early_stopping=False
+    if plain and len(given.classes) <= _MOST_TREED:
+        trees = GradientBoostingClassifier(
+            n_estimators=100, learning_rate=0.05, max_depth=3, subsample=0.5, max_features=0.3
         )
         found["boosted trees"] = SupervisedStudent(estimator=trees, **same)
     if given.of_images and (settings.nets == "yes" or (settings.nets == "auto" and device_of("auto") != "cpu")):

@@ -90,7 +90,11 @@ class FittedOnFeatures(Fitted):
         return cls(about=about, card=kept.card, extra=extra, features=features, fitted=FittedEstimator.restore(inner))
 
     def to_onnx(self) -> Any:
-        raise InputError(f"A FeatureStudent has no ONNX form: its features are not part of that format. {EXPORTABLE}.")
+        from terrine.students.onnx_features import with_features
+
+        if not isinstance(self.features, AutoFeatures):
+            raise InputError(f"This student's features are not part of the ONNX format. {EXPORTABLE}.")
+        return with_features(self.fitted.to_onnx(), self.features)
 
 
 def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> FittedOnFeatures:

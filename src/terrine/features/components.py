@@ -75,5 +75,5 @@ def projected(
 
 
 def some_rows(n: int, most: int = ROWS) -> NDArray[np.int64]:
-    """Evenly spaced indices of at most so many of n rows."""
+    """Evenly spaced indices of n rows, at most ``most`` of them."""
     return np.linspace(0, n - 1, min(n, most)).astype(np.int64)

@@ -6,8 +6,8 @@ Each cell (task, epsilon, seed) is a file in OUT, and one that is there is not r
 OUT as well. A seed decides features, shares, teachers, questions, noise and student. The noise is seeded: these data
 sets are public, and nothing here is private. `--baselines` trains the best model without privacy that minutes allow.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
-the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features were
-made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 were used for no choice. The
+the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features
+were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 were used for no choice. The
 noise of many questions is scaled by a root from that of 300, with half a percent to spare: check it with `least_noise`.
 """
 

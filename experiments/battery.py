@@ -7,8 +7,9 @@ OUT as well. A seed decides features, shares, teachers, questions, noise and stu
 sets are public, and nothing here is private. `--baselines` trains the best model without privacy that minutes allow.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
 the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features
-were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 were used for no choice. The
-noise of many questions is scaled by a root from that of 300, with half a percent to spare: check it with `least_noise`.
+were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 served no choice.
+The noise of many questions is scaled by a root from that of 300, with half a percent to spare: check it with
+`least_noise`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import terrine
 PACKAGE = Path(terrine.__file__).parent
 
 # room: the rooms it may import. A room is a module or a folder right under the package.
-GROUND = {"errors", "_validate", "_files", "_blocks", "_optional", "_toml", "sensitive", "relations"}
+GROUND = {"errors", "_validate", "_files", "_blocks", "_ridge", "_optional", "_toml", "sensitive", "relations"}
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "_validate": {"errors"},
     "_files": {"errors"},
     "_blocks": set(),
+    "_ridge": set(),
     "_optional": {"errors"},
     "_models": {"errors", "_optional"},
     "_toml": set(),

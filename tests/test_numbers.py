@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "docs" / "results", ROOT / "benchmarks" / "results"
 BEHIND = {  # JSON that a page is written from, beside the results that it links to
     "concepts": [RESULTS / "cost_by_gap.json", RESULTS / "accounting.json"],
-    "features": [BENCHMARKS / f"{name}.json" for name in ("features_gpu", "glyph_centroids", "glyph_nets")],
+    "features": [BENCHMARKS / f"{name}.json" for name in ("features_gpu", "glyph_centroids", "glyph_nets", "auto")],
     "ledger": [BENCHMARKS / "ledger.json"],
     "schema": [BENCHMARKS / "schema.json"],
     "service": [BENCHMARKS / f"{name}.json" for name in ("service", "soak", "timing")],
-    "teachers": [BENCHMARKS / f"{name}.json" for name in ("teachers", "teachers_gpu", "soak")],
+    "teachers": [BENCHMARKS / f"{name}.json" for name in ("teachers", "teachers_gpu", "soak", "ridge")],
 }
 # Not of runs: versions, parameters of drawing, what the paper prints, and limits that an oracle test of math.md asserts
 STATED = {

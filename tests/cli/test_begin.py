@@ -87,7 +87,6 @@ def quick(settings: Path) -> None:
     for found, other in (
         ("number = 10 ", 'executor = "serial"\nnumber = 25 '),
         ("epsilon = 2.0", "epsilon = 8.0"),
-        ('kind = "forest"', 'kind = "logistic"'),
     ):
         text = text.replace(found, other)
     settings.write_text(text)

@@ -98,12 +98,12 @@ class Constant(ClassifierMixin, BaseEstimator):
     [
         (SupervisedStudent(estimator=Constant()), "skl2onnx cannot convert Constant"),
         (SupervisedStudent(estimator=LinearSVC()), "LinearSVC gives no probabilities"),
-        (FeatureStudent(features=Edges(row_shape=(8, 8))), "A FeatureStudent has no ONNX form"),
+        (FeatureStudent(features=Edges(row_shape=(8, 8))), "This student's features are not part of the ONNX format"),
     ],
 )
 def test_what_has_no_such_form_is_refused_with_what_has_one(learner, message, tmp_path):
     student = fit_student(learner, X, FEW, classes=QUARTERS, seed=0)
-    with pytest.raises(InputError, match=f"{message}.* A SupervisedStudent whose .* and so can every net"):
+    with pytest.raises(InputError, match=f"{message}.* An estimator that .* and so can every net"):
         student.export_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 

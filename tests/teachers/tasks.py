@@ -19,6 +19,7 @@ from terrine.teachers import (
     ConvTeacher,
     ModuleRecipe,
     ModuleTeacher,
+    RidgeTeacher,
     SklearnTeacher,
     TeacherEnsemble,
 )
@@ -48,7 +49,15 @@ NETS = ConvTeacher(recipe=SMALL, device="cpu", chunk=3)
 QUICK = ModuleRecipe(steps=30, batch=16, learning_rate=0.02, shift=1, clip=5.0, smoothing=0.05)
 MODULES = ModuleTeacher(module=mixed, recipe=QUICK, device="cpu", chunk=3)
 CENTROIDS = CentroidTeacher(chunk=3)
-TEACHERS = {"forest": FOREST, "linear": LINEAR, "nets": NETS, "modules": MODULES, "centroids": CENTROIDS}
+RIDGES = RidgeTeacher(chunk=3)
+TEACHERS = {
+    "forest": FOREST,
+    "linear": LINEAR,
+    "nets": NETS,
+    "modules": MODULES,
+    "centroids": CENTROIDS,
+    "ridges": RIDGES,
+}
 
 
 def images(n: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ def init_command(
     shape = _shape(image_shape) if kind == IMAGES else None
     schema = _schema(private, public, label=label, unit=unit, names=names) if table else None
     if schema is not None:
-        _write(out.parent / "schema.toml", schema[0])
+        _write(out.parent / "schema.toml", schema)
     text = _settings(
         out.parent,
         files={"private": private, "public": public, "test": test},
@@ -80,7 +80,6 @@ def init_command(
         units=units,
         shape=shape,
         n_classes=len(names),
-        texts=schema is not None and schema[1],
         table=table,
     )
     _write(out, text)
@@ -143,9 +142,9 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, kind: s
     )
 
 
-def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> tuple[str, bool]:
-    """The draft as TOML, and whether all columns are text: then linear models do better than trees."""
-    from terrine.schema import Text, draft, read_table
+def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> str:
+    """The draft as TOML."""
+    from terrine.schema import draft, read_table
     from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
     if public.is_dir():
@@ -170,7 +169,7 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
     found = replace(found, ignore=(*found.ignore, *extra), notes=notes)
     if not private.is_dir():
         found.match(read_table(private), role=private.name)
-    return found.to_toml(), all(isinstance(kind, Text) for kind in found.columns.values())
+    return found.to_toml()
 
 
 def _settings(
@@ -182,7 +181,6 @@ def _settings(
     units: int | None,
     shape: list[int] | None,
     n_classes: int,
-    texts: bool,
     table: bool,
 ) -> str:
     planned = units or UNITS
@@ -203,10 +201,13 @@ def _settings(
     lines.append(f"units_planned = {planned}{note}")
     lines += [
         "",
+        "[features]",
+        'kind = "auto"  # what teachers and student see of a row, made from the public rows alone (docs/features.md)',
+        "",
         "[teachers]",
         f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
         "#   but each then learns from less",
-        f'kind = "{"logistic" if texts else "forest"}"  # of: forest, boosting, logistic, lda, conv (images), sklearn',
+        'kind = "ridge"  # tunes itself inside its share; or forest, boosting, logistic, lda, sklearn',
         "keep = false  # true for a label service: terrine serve",
         "",
         "[privacy]",
@@ -216,8 +217,7 @@ def _settings(
         "consensus = 0.8  # an assumption: the share of teachers that agree on an ordinary row",
         "",
         "[student]",
-        'kind = "supervised"',
-        f'estimator = "sklearn.{"linear_model.LogisticRegression" if texts else "ensemble.RandomForestClassifier"}"',
+        'kind = "auto"  # several are tried on answers left out, at no cost in privacy; the report shows how they did',
         "",
     ]
     return "\n".join(lines)

@@ -1,5 +1,16 @@
 """Features learned from public rows alone: with them a teacher needs only a handful of private rows."""
 
+from terrine.features.auto import AutoFeatures, AutoRecipe, fit_auto
 from terrine.features.features import FeatureRecipe, Features, fit_features, representative_rows
+from terrine.features.scattering import Scattering
 
-__all__ = ["FeatureRecipe", "Features", "fit_features", "representative_rows"]
+__all__ = [
+    "AutoFeatures",
+    "AutoRecipe",
+    "FeatureRecipe",
+    "Features",
+    "Scattering",
+    "fit_auto",
+    "fit_features",
+    "representative_rows",
+]

@@ -155,6 +155,7 @@ def _template() -> Any:
         "up": round_up,
         "costs": _upwards,
         "setting": _setting,
+        "without": lambda values, *names: {name: value for name, value in values.items() if name not in names},
     }
     return environment.from_string(files("terrine.report").joinpath("template.html").read_text(encoding="utf-8"))
 

@@ -8,20 +8,17 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import Field, Strict, ValidationError, model_validator
 
 from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
 from terrine.runs.cost_config import COST_KEYS, CostSettings
+from terrine.runs.features_config import FeaturesConfig, spelled_out
+from terrine.runs.features_config import Part as _Part
 
 Count = Field(ge=1)
 _File = Annotated[Path, Strict(False)]  # TOML has strings for these, and lists
 _Shape = Annotated[tuple[Annotated[int, Strict()], ...], Strict(False)]
-
-
-class _Part(BaseModel):
-    # true and "7" are no numbers
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_name=True, validate_by_alias=True)
 
 
 class DataConfig(_Part):
@@ -70,25 +67,12 @@ def _shown(name: str) -> str:
     return "schema" if name == "schema_file" else name
 
 
-class FeaturesConfig(_Part):
-    """What teachers see instead of rows: a public function of each."""
-
-    kind: Literal["edges", "learned"] = "learned"  # fixed, of images; or learned from the public rows, without labels
-    options: dict[str, Any] = Field(default_factory=dict)  # of FeatureRecipe
-
-    @model_validator(mode="after")
-    def _options(self) -> Self:
-        if self.kind == "edges" and self.options:
-            raise ValueError('kind = "edges" takes no `options`: leave them out')
-        return self
-
-
 class TeachersConfig(_Part):
     number: int = Count
-    kind: Literal["forest", "boosting", "logistic", "lda", "conv", "centroid", "sklearn", "module"] = "forest"
+    kind: Literal["forest", "boosting", "logistic", "lda", "ridge", "conv", "centroid", "sklearn", "module"] = "forest"
     estimator: str | None = None  # kind = "sklearn": a dotted name, as sklearn.svm.SVC
     module: str | None = None  # kind = "module": a function that makes a PyTorch module, as terrine:resnet32
-    options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, ConvRecipe, CentroidTeacher, ModuleRecipe
+    options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, a recipe, or the teacher
     module_options: dict[str, Any] = Field(default_factory=dict)  # keywords of that function
     partition: Literal["hashed", "balanced"] = "hashed"
     min_units: int = Field(default=1, ge=0)
@@ -236,7 +220,7 @@ def _check_rounds(rounds: list[RoundConfig], *, planned: bool) -> None:
 
 
 class StudentConfig(_Part):
-    kind: Literal["vat", "gan", "match", "supervised", "features"] = "supervised"
+    kind: Literal["auto", "vat", "gan", "match", "supervised", "features"] = "supervised"
     estimator: str | None = None  # a dotted name (default: a random forest on rows, discriminants on features)
     preset: Literal["small", "paper"] | None = None  # vat: a size for two cores; vat, gan: as the 2018 paper has it
     options: dict[str, Any] = Field(default_factory=dict)
@@ -268,7 +252,8 @@ class RunConfig(_Part):
     @model_validator(mode="before")
     @classmethod
     def _rounds_are_a_mechanism(cls, given: Any) -> Any:
-        """[[rounds]] stand in the place of privacy.mechanism."""
+        """[[rounds]] stand in the place of privacy.mechanism, and words in the place of tables."""
+        given = spelled_out(given)
         if isinstance(given, dict) and given.get("rounds") and isinstance(privacy := given.get("privacy"), dict):
             return {**given, "privacy": {"mechanism": "rounds", **privacy}}
         return given
@@ -283,8 +268,8 @@ class RunConfig(_Part):
             _check_rounds(self.rounds, planned=self.privacy.epsilon is not None)
         if self.teachers.kind == "centroid" and self.features is None:
             raise ValueError('teachers.kind = "centroid" needs a [features] table: add one')
-        if self.privacy.ask == "representative" and (self.features is None or self.features.kind != "learned"):
-            raise ValueError('privacy.ask = "representative" needs a [features] table with kind = "learned": add one')
+        if self.privacy.ask == "representative" and (self.features is None or self.features.kind == "edges"):
+            raise ValueError('privacy.ask = "representative" needs a [features] table, of kind "learned" or "auto"')
         if self.student.kind == "features" and self.features is None:
             raise ValueError('student.kind = "features" needs a [features] table: add one')
         return self
@@ -341,6 +326,8 @@ class RemoteConfig(_Part):
     labels: LabelsConfig
     rounds: list[RemoteRoundConfig] | None = Field(default=None, min_length=1)
     student: StudentConfig = StudentConfig()
+
+    _words = model_validator(mode="before")(spelled_out)
 
     @model_validator(mode="after")
     def _no_features(self) -> Self:

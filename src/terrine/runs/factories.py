@@ -27,8 +27,7 @@ from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
-    from terrine.features import Features
-    from terrine.features.edges import Edges
+    from terrine.students.features import AnyFeatures
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
@@ -105,7 +104,7 @@ def any_budget_of(
 
 
 def teacher_of(settings: TeachersConfig) -> Teacher:
-    chunk = {} if settings.chunk is None else {"chunk": settings.chunk}
+    chunk: dict[str, Any] = {} if settings.chunk is None else {"chunk": settings.chunk}
     try:
         match settings.kind:
             case "conv":
@@ -115,6 +114,10 @@ def teacher_of(settings: TeachersConfig) -> Teacher:
                 from terrine.teachers.centroids import CentroidTeacher
 
                 return CentroidTeacher(**settings.options, **chunk)
+            case "ridge":
+                from terrine.teachers.ridge import RidgeTeacher
+
+                return RidgeTeacher(**settings.options, **chunk)
             case "module":
                 from terrine.runs.modules import module_teacher
 
@@ -143,13 +146,16 @@ def estimator_of(name: str, options: dict[str, Any]) -> Any:
         raise InputError(f"The options do not fit {kind}: {error}.") from None
 
 
-def student_of(settings: StudentConfig, *, features: Callable[[], Features | Edges] | None = None) -> Any:
+def student_of(settings: StudentConfig, *, features: Callable[[], AnyFeatures] | None = None) -> Any:
     """A student's settings; one on features asks for them."""
     from terrine import students
 
     balanced: dict[str, Any] = {"balanced": True} if settings.balanced else {}
     try:
         match settings.kind:
+            case "auto":
+                seen = None if features is None else features()
+                return students.AutoStudent(features=seen, **settings.options, **balanced)
             case "vat":
                 presets = {"small": students.VATStudent.small, "paper": students.VATStudent.paper}
                 made = presets.get(settings.preset or "", students.VATStudent)

@@ -42,6 +42,7 @@ from terrine.runs.factories import (
     student_of,
     teacher_of,
 )
+from terrine.runs.features import features_of
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
 from terrine.runs.served import ServedTeachers
@@ -54,8 +55,7 @@ from terrine.teachers.preflight import Preflight, sample
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
-    from terrine.features import Features
-    from terrine.features.edges import Edges
+    from terrine.students.features import AnyFeatures
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
@@ -124,7 +124,7 @@ class Run(Learning):
         return self.config.student, self.config.seed
 
     def student(self) -> Any:
-        return student_of(self.config.student, features=self._features)
+        return student_of(self.config.student, features=None if self.config.features is None else self._features)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -228,9 +228,11 @@ class Run(Learning):
                 order = np.random.default_rng([self.config.seed, 1]).permutation(n_public)
                 return order[:n_queries]
             case _:
-                from terrine.features import representative_rows
+                from terrine.features import Features, representative_rows
 
-                return representative_rows(self._learned, n_queries, seed=self.config.seed)
+                found = self._features()
+                known = found if isinstance(found, Features) else found.transform(self.task.public)
+                return representative_rows(known, n_queries, seed=self.config.seed)
 
     @property
     def _n_asked(self) -> int:
@@ -420,31 +422,22 @@ class Run(Learning):
     def _teacher(self) -> Teacher:
         return teacher_of(self.config.teachers)
 
-    def _features(self) -> Features | Edges:
+    def _features(self) -> AnyFeatures:
         """What the student sees of a row: as the teachers do."""
-        assert self.config.features is not None
-        if self.config.features.kind == "edges":
-            from terrine.features.edges import Edges
-
-            return Edges(row_shape=self.task.public.X.shape[1:])
-        return self._learned
+        return self._made_features
 
     @cached_property
-    def _learned(self) -> Features:
-        """Features learned once from the public rows, and kept."""
-        from terrine.features import FeatureRecipe, Features, fit_features
-
-        path = self.folder / "features.safetensors"
-        if path.is_file():
-            return Features.load(path)
-        assert self.config.features is not None
-        try:
-            recipe = FeatureRecipe(**self.config.features.options)
-        except TypeError as error:
-            raise InputError(f"features.options: {error}.") from None
-        found = fit_features(self.task.public, recipe=recipe, seed=self.config.seed, device=self.config.teachers.device)
-        found.save(path)
-        return found
+    def _made_features(self) -> AnyFeatures:
+        """Learned once from the public rows, and kept."""
+        settings = self.config.features
+        assert settings is not None
+        return features_of(
+            settings,
+            self.task.public,
+            seed=self.config.seed,
+            device=self.config.teachers.device,
+            kept=self.folder / "features.safetensors",
+        )
 
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""
@@ -480,9 +473,4 @@ class Run(Learning):
         return PublicData(X if self.config.features is None else self._seen(X))
 
     def _seen(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        assert self.config.features is not None
-        if self.config.features.kind == "edges":
-            from terrine.features.edges import edges
-
-            return edges(X)
-        return self._learned.transform(X)
+        return self._features().transform(X)

@@ -58,17 +58,17 @@ def check_extras(config: Settings, *, report: bool) -> None:
         report: whether report.html will be written.
     """
     needed: list[tuple[str, str, str]] = []  # (module, what for, how to get it)
-    if config.student.kind in ("supervised", "features"):
+    if config.student.kind in ("supervised", "features", "auto"):
         needed.append(("skops.io", "to keep the student", "keep"))
     else:
         needed += [("torch", "to train the student", "torch"), ("safetensors", "to keep the student", "torch")]
     if isinstance(config, RunConfig):
-        if config.features is not None and config.features.kind == "learned":
+        if config.features is not None and config.features.kind in ("learned", "auto"):
             needed.append(("safetensors", "to keep the features", "torch"))
         if config.teachers.kind in ("conv", "module"):
             needed.append(("torch", "to train the teachers", "torch"))
         if config.teachers.keep:
-            nets = config.teachers.kind in ("conv", "centroid", "module")
+            nets = config.teachers.kind in ("conv", "centroid", "ridge", "module")
             needed.append(("safetensors" if nets else "skops.io", "to keep the teachers", "keep"))
         if config.teachers.executor == "ray":
             needed.append(("ray", "to run the teachers", "ray"))

@@ -26,6 +26,7 @@ from terrine.partitioning import Partition
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig
 from terrine.runs.factories import executor_of, student_of, teacher_of
+from terrine.runs.features import features_of
 from terrine.runs.tasks import labelled_of
 from terrine.students import Student, fit_student
 from terrine.teachers import Teacher, poll_teachers
@@ -212,21 +213,14 @@ def rehearse_run(
     """
     X, y, classes = labelled_of(config.data, labelled)
     features: Any = None
-    if config.features is not None and config.features.kind == "edges":
-        from terrine.features.edges import Edges
-
-        features = Edges(row_shape=X.shape[1:])
-    elif config.features is not None:
-        from terrine.features import FeatureRecipe, fit_features
-
-        recipe = FeatureRecipe(**config.features.options)
-        features = fit_features(PublicData(X), recipe=recipe, seed=config.seed, device=config.teachers.device)
+    if config.features is not None:
+        features = features_of(config.features, PublicData(X), seed=config.seed, device=config.teachers.device)
     return rehearse(
         X,
         y,
         classes=classes,
         teacher=teacher_of(config.teachers),
-        student=student_of(config.student, features=lambda: features),
+        student=student_of(config.student, features=None if features is None else lambda: features),
         n_teachers=n_teachers,
         epsilons=epsilons,
         delta=config.privacy.delta,

@@ -1,6 +1,7 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
 from terrine.students.api import FittedStudent, Student, fit_student, load_student, never_predicted
+from terrine.students.auto import AutoStudent
 from terrine.students.card import Card, StudentResult
 from terrine.students.consistency import MatchStudent, VATStudent
 from terrine.students.features import FeatureStudent, FittedOnFeatures
@@ -12,6 +13,7 @@ from terrine.students.supervised import FittedEstimator, SupervisedStudent
 from terrine.students.trial import try_student
 
 __all__ = [
+    "AutoStudent",
     "Card",
     "Distortion",
     "FeatureStudent",

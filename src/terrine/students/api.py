@@ -7,26 +7,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from terrine import _validate
 from terrine.datasets import PublicData
 from terrine.datasets.rows import numbers
+from terrine.datasets.tables import Frame
 from terrine.errors import AdviceWarning, DataError, InputError, StoreError
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
+from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
 from terrine.students.lessons import Lessons, lessons, listed
-from terrine.students.nets import Progress
+from terrine.students.nets import NetSettings, Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
-Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
+Single = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
+Student = Single | AutoStudent
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
 _LOOKED_AT = 10_000  # public rows, at most about twice that: a class that is rarer is rare indeed
 
@@ -57,12 +61,26 @@ def fit_student(
     given = lessons(public, answers, classes=classes, min_per_class=student.min_per_class)
     if (given.labels == given.labels[0]).all():
         return _constant(given, seed=seed)
+    if isinstance(student, AutoStudent):
+        if isinstance(given.rows, Frame):
+            given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
+        result = fit_chosen(student, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
+        if progress is not None:
+            progress(1.0)
+        return result
+    made = _taught(student, given, seed=seed, progress=progress)
+    if isinstance(student, NetSettings) and student.steps > 1 and isinstance(given.rows, np.ndarray):
+        made = compared_with_linear(made, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
+    return made
+
+
+def _taught(student: Single, given: Lessons, *, seed: int, progress: Progress | None = None) -> FittedStudent:
     if not isinstance(student, SupervisedStudent):
         given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
     train: Train
     match student:
         case SupervisedStudent() | FeatureStudent():
-            result = (
+            result: FittedStudent = (
                 fit_estimator(student, given, seed=seed)
                 if isinstance(student, SupervisedStudent)
                 else fit_on_features(student, given, seed=seed)

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import DataError, InputError, StoreError
-from terrine.features import Features
+from terrine.features import AutoFeatures, Features
 from terrine.features.edges import Edges
 from terrine.students.fitted import Fitted, Folder
 from terrine.students.lessons import About, Lessons
 from terrine.students.onnx import EXPORTABLE
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
-KIND, FEATURES, EDGES = "estimator on features", "features.safetensors", "edges"
+AnyFeatures = Features | Edges | AutoFeatures
+KIND, FEATURES, EDGES, AUTO = "estimator on features", "features.safetensors", "edges", "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +26,23 @@ class FeatureStudent:
     """A classifier on features of rows. Where features tell classes apart by themselves, it needs few answers.
 
     Attributes:
-        features: learned from public rows, as `fit_features` does, and kept with the student; or `Edges`, of images.
+        features: learned from public rows, as `fit_features` and `fit_auto` do, and kept with the student; or `Edges`,
+            of images.
         estimator: unfitted (default: linear discriminants, shrunk by half toward round ones).
         self_training, balanced: as of a `SupervisedStudent`.
         min_per_class: refuse to learn from fewer answers than this of any class.
     """
 
-    features: Features | Edges
+    features: AnyFeatures
     estimator: Any = None
     self_training: bool = False
     balanced: bool = False
     min_per_class: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.features, Features | Edges):
-            raise InputError(f"features must be what fit_features gives, or Edges, got {type(self.features).__name__}.")
+        if not isinstance(self.features, AnyFeatures):
+            kind = type(self.features).__name__
+            raise InputError(f"features must be what fit_features or fit_auto gives, or Edges, got {kind}.")
         if self.estimator is None:
             from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -60,7 +63,7 @@ class FeatureStudent:
 class FittedOnFeatures(Fitted):
     """Features and a classifier that has learned on them; rows are what the features are of."""
 
-    features: Features | Edges
+    features: AnyFeatures
     fitted: FittedEstimator
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -70,16 +73,16 @@ class FittedOnFeatures(Fitted):
         return self.fitted.predict_proba(self.features.transform(self._rows(X)))
 
     def dumps(self) -> tuple[str, dict[str, bytes]]:
-        more = {FEATURES: self.features.dumps()} if isinstance(self.features, Features) else {}
+        more = {} if isinstance(self.features, Edges) else {FEATURES: self.features.dumps()}
         return KIND, {**self.fitted.dumps()[1], **more}
 
     @classmethod
     def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
         about = kept.about
-        features: Features | Edges = Edges(row_shape=about.row_shape)
-        if about.settings.get("features") != EDGES:
+        features: AnyFeatures = Edges(row_shape=about.row_shape)
+        if (which := about.settings.get("features")) != EDGES:
             try:
-                features = Features.load(folder / FEATURES)
+                features = (AutoFeatures if which == AUTO else Features).load(folder / FEATURES)
             except DataError as error:
                 raise StoreError(str(error)) from None
         inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False))
@@ -87,7 +90,11 @@ class FittedOnFeatures(Fitted):
         return cls(about=about, card=kept.card, extra=extra, features=features, fitted=FittedEstimator.restore(inner))
 
     def to_onnx(self) -> Any:
-        raise InputError(f"A FeatureStudent has no ONNX form: its features are not part of that format. {EXPORTABLE}.")
+        from terrine.students.onnx_features import with_features
+
+        if not isinstance(self.features, AutoFeatures):
+            raise InputError(f"This student's features are not part of the ONNX format. {EXPORTABLE}.")
+        return with_features(self.fitted.to_onnx(), self.features)
 
 
 def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> FittedOnFeatures:
@@ -102,6 +109,7 @@ def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> F
         seen = replace(given, rows=settings.features.transform(given.rows[given.answered]))
         seen = replace(seen, answered=np.arange(len(given.answered)))
     fitted = fit_estimator(settings.plain(), seen, seed=seed)
-    which = EDGES if isinstance(settings.features, Edges) else settings.features.n_features
+    named = {Edges: EDGES, AutoFeatures: AUTO}
+    which = named.get(type(settings.features), settings.features.n_features)
     kept = {**fitted.about.settings, "student": type(settings).__name__, "features": which}
     return FittedOnFeatures(about=About.of(given, seed=seed, settings=kept), features=settings.features, fitted=fitted)

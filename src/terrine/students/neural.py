@@ -80,7 +80,8 @@ class FittedNet(Fitted):
         settings = NetSettings(
             channels=tuple(sizes["channels"]), depth=sizes["depth"], hidden=tuple(sizes["hidden"]), norm=sizes["norm"]
         )
-        net = nets.build(settings, self.about.row_shape, len(self.classes))
+        with torch.random.fork_rng(devices=[]):  # a blank net draws weights that are not used
+            net = nets.build(settings, self.about.row_shape, len(self.classes))
         state = {name: torch.from_numpy(np.array(w)) for name, w in self.weights.items() if not _is_scale(name)}
         try:
             net.load_state_dict(state)

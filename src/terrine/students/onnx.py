@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from terrine.students.nets import Scale
 
 ROWS, LABEL, PROBABILITIES = "rows", "label", "probabilities"
-EXPORTABLE = "A SupervisedStudent whose estimator skl2onnx knows can be exported, and so can every net"
+EXPORTABLE = "An estimator that skl2onnx knows, on plain rows, can be exported, and so can every net"
 _OPSET = 17
 _USE = "Exporting a student to ONNX"
 
@@ -51,6 +51,7 @@ def estimator_to_onnx(model: Any, *, row_shape: tuple[int, ...], n_classes: int)
     if not hasattr(model, "predict_proba"):
         raise InputError(f"{kind} gives no probabilities, so it has no ONNX form here. {EXPORTABLE}.")
     size = int(np.prod(row_shape))
+    model = _as_logistic(model)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -79,6 +80,19 @@ def estimator_to_onnx(model: Any, *, row_shape: tuple[int, ...], n_classes: int)
     graph.output.append(helper.make_tensor_value_info(LABEL, kinds.INT64, ["n"]))
     graph.output.append(helper.make_tensor_value_info(PROBABILITIES, kinds.FLOAT, ["n", n_classes]))
     return made
+
+
+def _as_logistic(model: Any) -> Any:
+    """Linear discriminants as the logistic regression with the same scores: skl2onnx doubles theirs of two classes."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+
+    if type(model) is not LinearDiscriminantAnalysis:
+        return model
+    same = LogisticRegression()
+    same.coef_, same.intercept_, same.classes_ = model.coef_, model.intercept_, model.classes_
+    same.n_features_in_ = model.n_features_in_
+    return same
 
 
 def net_to_onnx(net: Any, *, row_shape: tuple[int, ...], scale: Scale | None) -> Any:

@@ -5,6 +5,7 @@ from terrine.teachers.ensemble import TeacherEnsemble, fit_teachers, poll_teache
 from terrine.teachers.estimators import SklearnTeacher
 from terrine.teachers.modules import ModuleRecipe, ModuleTeacher
 from terrine.teachers.nets import ConvTeacher
+from terrine.teachers.ridge import RidgeTeacher
 from terrine.teachers.stacked import ConvRecipe
 from terrine.teachers.teacher import Teacher
 
@@ -14,6 +15,7 @@ __all__ = [
     "ConvTeacher",
     "ModuleRecipe",
     "ModuleTeacher",
+    "RidgeTeacher",
     "SklearnTeacher",
     "Teacher",
     "TeacherEnsemble",

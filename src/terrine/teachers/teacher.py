@@ -17,7 +17,7 @@ class Teacher(Protocol):
     """A kind of model, unfitted, as a frozen dataclass: how a chunk of shares is learned from, asked and kept.
 
     The guarantee rests on one rule: the model of a share is a function of that share, (seed, id) and public settings,
-    and of nothing else in the chunk. `SklearnTeacher`, `ModuleTeacher`, `ConvTeacher` and `CentroidTeacher` keep it.
+    and of nothing else in the chunk. Every teacher of `terrine.teachers` keeps it.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]

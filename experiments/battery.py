@@ -1,0 +1,453 @@
+"""One set of settings, `battery.toml`, on eight tasks: only data, epsilon and delta differ.
+
+    TERRINE_DATA=../shared/data python experiments/battery.py --out OUT --tasks adult,fashion --epsilons 1 --seeds 0
+
+Each cell (task, epsilon, seed) is a file in OUT, and one that is there is not run again; features and votes are kept in
+OUT as well. A seed decides features, shares, teachers, questions, noise and student. The noise is seeded: these data
+sets are public, and nothing here is private. `--baselines` trains the best model without privacy that minutes allow.
+Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
+the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features
+were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 served no choice.
+The noise of many questions is scaled by a root from that of 300, with half a percent to spare: check it with
+`least_noise`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import lzma
+import math
+import os
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.datasets import PrivateData, PublicData, load
+from terrine.executors import Executor, Processes, Serial
+from terrine.features import AutoFeatures, AutoRecipe, fit_auto
+from terrine.mechanisms import GNMax, answer
+from terrine.noise import SeededNoise
+from terrine.partitioning import partition
+from terrine.schema import Encoder, draft, read_table
+from terrine.students import AutoStudent, fit_student
+from terrine.teachers import RidgeTeacher, poll_teachers
+from terrine.votes import Votes
+
+HERE = Path(__file__).parent
+SETTINGS = tomllib.loads((HERE / "battery.toml").read_text(encoding="utf-8"))
+EPSILONS = (0.1, 0.3, 0.5, 1.0, 2.0)
+STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # numbers of teachers and questions are rounded down to such
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """A task: private rows with labels and units, public rows, test rows."""
+
+    X: NDArray[Any]
+    y: NDArray[np.int64]
+    public: NDArray[Any]
+    test_X: NDArray[Any]
+    test_y: NDArray[np.int64]
+    n_classes: int
+    delta: float
+    public_y: NDArray[np.int64] | None = None  # to report, never to learn from
+    unit: NDArray[Any] | None = None
+
+
+def _root() -> Path:
+    return Path(os.environ["TERRINE_DATA"])
+
+
+def _built_in(name: str, delta: float) -> Data:
+    task = load(name)
+    assert task.private is not None
+    assert task.test_X is not None
+    assert task.test_y is not None
+    return Data(
+        X=task.private.X,
+        y=task.private.y,
+        public=task.public.X,
+        public_y=task.public_y,
+        test_X=task.test_X,
+        test_y=task.test_y,
+        n_classes=len(task.classes),
+        delta=delta,
+    )
+
+
+def _fashion() -> Data:
+    def read(name: str, skip: int) -> NDArray[np.uint8]:
+        return np.frombuffer(gzip.decompress((_root() / "fashion" / name).read_bytes()), np.uint8, offset=skip)
+
+    X, held = (read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28) for part in ("train", "t10k"))
+    y, held_y = (read(f"{part}-labels-idx1-ubyte.gz", 8).astype(np.int64) for part in ("train", "t10k"))
+    return Data(
+        X=X,
+        y=y,
+        public=held[:9000],
+        public_y=held_y[:9000],
+        test_X=held[9000:],
+        test_y=held_y[9000:],
+        n_classes=10,
+        delta=1e-5,
+    )
+
+
+def _glyph() -> Data:
+    """Faces 0 to 699 private, 700 to 799 public, the others test: drawn plainly, without wrong labels."""
+    with np.load(_root() / "glyph" / "glyph_debian_1000faces.npz") as found:
+        X, y, face = found["X"], found["y"].astype(np.int64), found["face"]
+    private, public, test = face < 700, (face >= 700) & (face < 800), face >= 800
+    return Data(
+        X=X[private],
+        y=y[private],
+        public=X[public],
+        public_y=y[public],
+        test_X=X[test],
+        test_y=y[test],
+        n_classes=int(y.max()) + 1,
+        delta=1e-6,
+    )
+
+
+def _tables(
+    private: dict[str, list[str]], public: dict[str, list[str]], test: dict[str, list[str]]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Rows by a schema that is drafted from the public rows alone."""
+    known = read_table(public)
+    encoder = Encoder.fit(draft(known), known)
+    return encoder.transform(read_table(private)), encoder.transform(known), encoder.transform(read_table(test))
+
+
+def _census() -> Data:
+    """The 25th column, a sampling weight, is left out. Of the test file the first 20,000 rows are public."""
+
+    def read(name: str) -> tuple[dict[str, list[str]], NDArray[np.int64]]:
+        text = lzma.decompress((_root() / "census" / name).read_bytes()).decode("utf-8", "replace")
+        rows = [line.split(",") for line in text.splitlines() if line.strip()]
+        columns = list(zip(*rows, strict=True))
+        y = np.array(["50000+" in cell for cell in columns[-1]], dtype=np.int64)
+        kept = {f"c{k}": [cell.strip() for cell in column] for k, column in enumerate(columns[:-1]) if k != 24}
+        return kept, y
+
+    (private, y), (rest, rest_y) = read("census-income.data.xz"), read("census-income.test.xz")
+    public = {name: column[:20_000] for name, column in rest.items()}
+    test = {name: column[20_000:] for name, column in rest.items()}
+    X, seen, test_X = _tables(private, public, test)
+    return Data(
+        X=X,
+        y=y,
+        public=seen,
+        public_y=rest_y[:20_000],
+        test_X=test_X,
+        test_y=rest_y[20_000:],
+        n_classes=2,
+        delta=1e-6,
+    )
+
+
+def _heritage() -> Data:
+    """A member is the unit: 70% of them private, 15% public, 15% test. What tells the label is left out."""
+    with zipfile.ZipFile(_root() / "heritage" / "health.csv.zip") as archive:
+        text = archive.read(archive.namelist()[0]).decode("utf-8", "replace")
+    rows = list(csv.reader(io.StringIO(text)))
+    names, columns = rows[0], list(zip(*rows[1:], strict=True))
+    table = dict(zip(names, columns, strict=True))
+    member = np.array([int(float(cell)) for cell in table["MemberID_t"]])
+    y = np.array([float(cell) > 0 for cell in table["Charlson>0"]], dtype=np.int64)
+    kept = [name for name in names if name not in ("MemberID_t", "Charlson>0") and not name.startswith("CharlsonIndex")]
+    members = np.random.default_rng(0).permutation(np.unique(member))
+    first, second = int(0.7 * len(members)), int(0.85 * len(members))
+    private, public, test = (np.isin(member, part) for part in np.split(members, [first, second]))
+    cells = {name: np.array(table[name]) for name in kept}
+    X, seen, test_X = _tables(
+        *({name: column[part].tolist() for name, column in cells.items()} for part in (private, public, test))
+    )
+    return Data(
+        X=X,
+        y=y[private],
+        unit=member[private],
+        public=seen,
+        public_y=y[public],
+        test_X=test_X,
+        test_y=y[test],
+        n_classes=2,
+        delta=1e-6,
+    )
+
+
+def _imdb() -> Data:
+    """Built-in features of texts; texts that also occur in train are dropped."""
+
+    def read(name: str, most: int) -> list[list[str]]:
+        text = lzma.decompress((_root() / "imdb" / f"{name}.tsv.xz").read_bytes()).decode("utf-8")
+        return [line.split("\t") for line in text.splitlines()][
+            :: max(1, 50_000 // most) if name == "unlabelled" else 1
+        ]
+
+    train, test, public = read("train", 25_000), read("test", 25_000), read("unlabelled", 25_000)
+    known = {row[-1] for row in train}
+    test, public = ([row for row in rows if row[-1] not in known] for rows in (test, public))
+    X, seen, test_X = _tables(*({"text": [row[-1] for row in rows]} for rows in (train, public, test)))
+    y, test_y = (np.array([row[0] == "pos" for row in rows], dtype=np.int64) for rows in (train, test))
+    return Data(X=X, y=y, public=seen, test_X=test_X, test_y=test_y, n_classes=2, delta=1e-5)
+
+
+def _clinc() -> Data:
+    found = json.loads(gzip.decompress((_root() / "clinc150" / "data_full.json.gz").read_bytes()))
+    classes = sorted({label for _, label in found["train"]})
+    X, seen, test_X = _tables(*({"text": [text for text, _ in found[part]]} for part in ("train", "val", "test")))
+    y, public_y, test_y = (
+        np.array([classes.index(label) for _, label in found[part]]) for part in ("train", "val", "test")
+    )
+    return Data(
+        X=X, y=y, public=seen, public_y=public_y, test_X=test_X, test_y=test_y, n_classes=len(classes), delta=1e-5
+    )
+
+
+TASKS: dict[str, Callable[[], Data]] = {
+    "mnist": lambda: _built_in("mnist", 1e-5),
+    "fashion": _fashion,
+    "glyph": _glyph,
+    "adult": lambda: _built_in("adult", 1e-5),
+    "census": _census,
+    "heritage": _heritage,
+    "imdb": _imdb,
+    "clinc150": _clinc,
+}
+CHOSEN_ON = ("glyph", "adult", "imdb")
+
+
+def rounded(number: float) -> int:
+    """Down to one of few leading digits."""
+    tenth = 10 ** math.floor(math.log10(max(number, 1)))
+    return int(max(step * tenth for step in STEPS if step * tenth <= max(number, 1)))
+
+
+def n_teachers(data: Data) -> int:
+    units = len(data.y) if data.unit is None else len(np.unique(data.unit))
+    return max(10, rounded(units / SETTINGS["teachers"]["units_each"]))
+
+
+def noise_per_root(epsilon: float, delta: float, folder: Path) -> float:
+    """Standard deviation of GNMax's noise over the root of the number of questions: worst cases add up like that."""
+    path = folder / "noise.json"
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    key = f"{epsilon:g} {delta:g}"
+    if key not in known:
+        from terrine.accounting.planning import least_noise
+
+        n = SETTINGS["privacy"]["noise_from"]
+        known[key] = 1.005 * least_noise(n_queries=n, epsilon=epsilon, delta=delta).sigma / math.sqrt(n)
+        path.write_text(json.dumps(known, indent=1))
+    return float(known[key])
+
+
+def questions(data: Data, epsilon: float, folder: Path) -> tuple[int, float]:
+    """How many, and the noise: as many as leave it a share of the teachers, smaller with more classes."""
+    each = noise_per_root(epsilon, data.delta, folder)
+    share = SETTINGS["privacy"]["noise_share"] / math.sqrt(math.log2(data.n_classes))
+    wanted = (share * n_teachers(data) / each) ** 2
+    n = min(len(data.public), max(2 * data.n_classes, rounded(wanted)))
+    return n, each * math.sqrt(n)
+
+
+class Battery:
+    """What is kept of one task with one seed, in a folder."""
+
+    def __init__(self, name: str, seed: int, out: Path, executor: Executor, nets: str = "auto") -> None:
+        self.name, self.seed, self.out, self.executor, self.nets = name, seed, out, executor, nets
+        self.data = TASKS[name]()
+        self._features: AutoFeatures | None = None
+
+    def features(self) -> AutoFeatures:
+        if self._features is None:
+            options = SETTINGS["features"].get("options", {})
+            self._features = fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=self.seed)
+        return self._features
+
+    def votes(self, n_teachers: int) -> NDArray[np.int64]:
+        """(n_public, n_classes) counts, kept."""
+        path = self.out / f"votes_{self.name}_{n_teachers}_{self.seed}.npy"
+        if not path.is_file():
+            data, see = self.data, self.features().transform
+            private = PrivateData(see(data.X), data.y, unit=data.unit)
+            key = self.seed.to_bytes(32, "big")  # public here: the data are
+            method = "balanced" if data.unit is None else "hashed"
+            shares = partition(private, n_teachers=n_teachers, method=method, key=key, min_units=0)
+            found = poll_teachers(
+                private,
+                shares,
+                RidgeTeacher(),
+                PublicData(see(data.public)),
+                classes=range(data.n_classes),
+                seed=self.seed,
+                executor=self.executor,
+            )
+            np.save(path, found.counts.astype(np.int32))
+        return np.load(path).astype(np.int64)
+
+    def cell(self, epsilon: float) -> dict[str, Any]:
+        data, m = self.data, n_teachers(self.data)
+        counts = self.votes(m)
+        n, sigma = questions(data, epsilon, self.out)
+        asked = np.sort(np.random.default_rng([self.seed, 1]).permutation(len(data.public))[:n])
+        given = answer(GNMax(sigma=sigma), Votes(counts[asked], n_teachers=m), rng=SeededNoise(self.seed))
+        labels = np.full(len(data.public), -1, dtype=np.int64)
+        labels[asked] = given.labels
+        settings = AutoStudent(features=self.features(), nets=self.nets)
+        classes = [str(k) for k in range(data.n_classes)]
+        student = fit_student(settings, data.public, labels, classes=classes, seed=self.seed)
+        guesses = student.predict(data.test_X)
+        found: dict[str, Any] = {
+            "task": self.name,
+            "epsilon": epsilon,
+            "delta": data.delta,
+            "seed": self.seed,
+            "n_teachers": m,
+            "n_questions": n,
+            "sigma": sigma,
+            "parts": list(self.features().parts),
+            "student": float((guesses == data.test_y).mean()),
+            "balanced": balanced(guesses, data.test_y),
+            "chosen": student.about.settings.get("chosen"),
+            "compared": student.about.settings.get("compared"),
+            "agree": float(counts.max(axis=1).mean() / m),
+        }
+        if data.n_classes == 2:
+            found["auc"] = auc(student.predict_proba(data.test_X)[:, 1], data.test_y)
+        if data.public_y is not None:
+            found["plurality"] = float((counts.argmax(axis=1) == data.public_y).mean())
+            found["answers"] = float((given.labels == data.public_y[asked]).mean())
+            found["student_on_public"] = float((student.predict(data.public) == data.public_y).mean())
+        return found
+
+    def pluralities(self, numbers: list[int]) -> dict[str, Any]:
+        """How right the votes are without noise, by number of teachers, and students of 3,000 noiseless answers."""
+        found: dict[str, Any] = {"task": self.name, "seed": self.seed, "parts": list(self.features().parts)}
+        for m in numbers:
+            counts = self.votes(m)
+            top = counts.argmax(axis=1)
+            asked = np.random.default_rng([self.seed, 1]).permutation(len(top))[:3000]
+            labels = np.full(len(top), -1, dtype=np.int64)
+            labels[asked] = top[asked]
+            student = fit_student(
+                AutoStudent(features=self.features(), nets="no"),
+                self.data.public,
+                labels,
+                classes=[str(k) for k in range(self.data.n_classes)],
+                seed=self.seed,
+            )
+            found[str(m)] = {
+                "plurality": None if self.data.public_y is None else float((top == self.data.public_y).mean()),
+                "agree": float(counts.max(axis=1).mean() / m),
+                "student_noiseless_3000": float((student.predict(self.data.test_X) == self.data.test_y).mean()),
+                "student_on_public": None
+                if self.data.public_y is None
+                else float((student.predict(self.data.public) == self.data.public_y).mean()),
+            }
+        return found
+
+    def baseline(self) -> dict[str, Any]:
+        """The strongest model without privacy, on all private rows, that trains in minutes."""
+        data, start = self.data, time.perf_counter()
+        if data.X.dtype == np.uint8 and data.X.ndim > 2:
+            from battery_net import trained
+
+            predict = trained(data.X, data.y, n_classes=data.n_classes, seed=self.seed, flip=self._mirrored())
+            guesses, known, kind = predict(data.test_X), predict(data.public), "convolutional net"
+        else:
+            from sklearn.ensemble import HistGradientBoostingClassifier
+            from sklearn.linear_model import LogisticRegression
+
+            if self.features().parts == ("components",):
+                see, model, kind = self.features().transform, LogisticRegression(C=10.0, max_iter=2000), "logistic"
+            else:
+                see, kind = (lambda rows: rows), "boosted trees"
+                model = HistGradientBoostingClassifier(
+                    max_iter=500, learning_rate=0.05, early_stopping=True, random_state=self.seed
+                )
+            model.fit(see(data.X), data.y)
+            guesses, known = model.predict(see(data.test_X)), model.predict(see(data.public))
+        found = {
+            "task": self.name,
+            "seed": self.seed,
+            "kind": kind,
+            "accuracy": float((guesses == data.test_y).mean()),
+            "balanced": balanced(guesses, data.test_y),
+            "seconds": time.perf_counter() - start,
+        }
+        if data.public_y is not None:
+            found["on_public"] = float((known == data.public_y).mean())
+        if data.n_classes == 2:
+            found["auc"] = auc(model.predict_proba(see(data.test_X))[:, 1], data.test_y)
+        return found
+
+    def _mirrored(self) -> bool:
+        """Whether mirror images keep their neighbors among public ones."""
+        return "flip" in self.features().strengths
+
+
+def balanced(guesses: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+    """The mean over classes of how often it is right."""
+    return float(np.mean([(guesses[truth == k] == k).mean() for k in np.unique(truth)]))
+
+
+def auc(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(truth, scores))
+
+
+def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A cell, from its file or made now."""
+    if not path.is_file():
+        found = make()
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k != "compared"}
+        print(json.dumps(shown), flush=True)
+    return dict(json.loads(path.read_text()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="a folder for cells, votes and noise")
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--epsilons", default=",".join(f"{one:g}" for one in EPSILONS))
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--pluralities", default="", help="numbers of teachers to count votes of without noise")
+    parser.add_argument("--baselines", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--nets", default="auto", choices=("auto", "yes", "no"), help="among the students")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    executor = Serial() if given.workers == 1 else Processes(n_workers=given.workers)
+    numbers = [int(one) for one in given.pluralities.split(",") if one]
+    for name in given.tasks.split(","):
+        for seed in (int(one) for one in given.seeds.split(",")):
+            start = time.perf_counter()
+            battery = Battery(name, seed, given.out, executor, given.nets)
+            print(f"# {name}, seed {seed}", flush=True)
+            if numbers:
+                kept(given.out / f"pluralities_{name}_{seed}.json", lambda one=battery: one.pluralities(numbers))
+            for epsilon in (float(one) for one in given.epsilons.split(",") if one):
+                path = given.out / f"cell_{name}_{epsilon:g}_{seed}.json"
+                kept(path, lambda one=battery, at=epsilon: one.cell(at))
+            if given.baselines:
+                kept(given.out / f"baseline_{name}_{seed}.json", battery.baseline)
+            print(f"# {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

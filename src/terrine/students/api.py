@@ -27,7 +27,9 @@ from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
 Student = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
+"""Settings of a student: what `fit_student` takes."""
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
+"""A student that has learned: what `fit_student` and `load_student` return."""
 _LOOKED_AT = 10_000  # public rows, at most about twice that: a class that is rarer is rare indeed
 
 

@@ -75,6 +75,7 @@ class FittedOnFeatures(Fitted):
 
     @classmethod
     def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
+        """From a checked folder; `load_student` calls it."""
         about = kept.about
         features: Features | Edges = Edges(row_shape=about.row_shape)
         if about.settings.get("features") != EDGES:

@@ -2,7 +2,7 @@
 # # Several owners
 # Two hospitals. Each trains teachers on its own patients and never shows a row to the other; both hand only their
 # teachers' ballots to the one who tallies. Ballots are secret too: whoever tallies is trusted with them.
-# Needs `pip install 'terrine[keep]'`.
+# Needs `pip install terrine` and nothing more.
 
 # %%
 import tempfile

@@ -12,7 +12,7 @@ from terrine import PATEClassifier, Schema, least_noise, read_table
 
 MOODS = ["bad", "good"]
 WORDS = {"good": "warm kind lovely bright", "bad": "cold rude awful dull"}
-PLAIN = "the room staff food was very and with".split()
+PLAIN = ["the", "room", "staff", "food", "was", "very", "and", "with"]
 random.seed(0)
 
 

@@ -41,7 +41,7 @@ def site(hooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
-    menu = set(re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text().split("nav:")[1], flags=re.MULTILINE))
+    menu = set(re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1], flags=re.MULTILINE))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert menu == pages | {"contributing.md", "changes.md", "security.md"}
 

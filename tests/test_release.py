@@ -52,3 +52,20 @@ def test_where_contributing_says_to_add_something_there_is_a_file() -> None:
     for name in re.findall(r"`([\w/]+\.(?:py|md))`", part):
         places = (ROOT, ROOT / "src" / "terrine")
         assert any((place / name).is_file() for place in places), name
+
+
+def test_importing_terrine_loads_no_more_than_it_needs() -> None:
+    heavy = (
+        "sklearn",
+        "sqlalchemy",
+        "opendp",
+        "pydantic",
+        "torch",
+        "pandas",
+        "matplotlib",
+        "scipy.linalg",
+        "scipy.stats",
+    )
+    code = f"import sys, terrine; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -158,7 +158,7 @@ class _Taps:
 
     def largest(self, values: Array, slopes: Array, pad: int, n: int) -> Array:
         """The largest over all cells of the best corner plus the cell's terms."""
-        from scipy.linalg.blas import daxpy  # a sixth of the time that importing terrine would take
+        from scipy.linalg.blas import daxpy  # here, so that importing terrine stays fast
 
         at_corners = np.zeros((len(self._corners), n))
         for row, taps in zip(at_corners, self._corners, strict=True):

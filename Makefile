@@ -73,7 +73,7 @@ results: .venv/.installed
 # The site, in site/: warnings are errors, links and anchors are checked, every public name has its words.
 .venv/.docs: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -e .venv/.installed || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
 docs: .venv/.docs

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench soak results clean
+.PHONY: demo test check bench soak results docs clean
 
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -70,5 +70,15 @@ results: .venv/.installed
 	$(BIN)/python experiments/table1.py
 	$(BIN)/python experiments/provenance.py
 
+# The site, in site/: warnings are errors, links and anchors are checked, every public name has its words.
+.venv/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	@echo "Open site/index.html"
+
 clean:
-	rm -rf .venv
+	rm -rf .venv site

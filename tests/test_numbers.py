@@ -27,6 +27,7 @@ BEHIND = {  # JSON that a page is written from, beside the results that it links
 # Not of runs: versions, parameters of drawing, what the paper prints, and limits that an oracle test of math.md asserts
 STATED = {
     "README": {"3.11"},
+    "start": {"3.11"},
     "datasets": {"0.15", "0.12", "0.08"},
     "paper": frozenset(  # what it prints
         re.findall(
@@ -40,7 +41,8 @@ STATED = {
 }
 # docs/research.md is a notebook of trials; test_tutorial.py runs the tutorial and compares what it says
 ELSEWHERE = ("research", "tutorial")
-PAGES = [ROOT / "README.md", *(p for p in sorted((ROOT / "docs").glob("*.md")) if p.stem not in ELSEWHERE)]
+FOLDERS = ("docs", "docs/guides")
+PAGES = [ROOT / "README.md", *(p for f in FOLDERS for p in sorted((ROOT / f).glob("*.md")) if p.stem not in ELSEWHERE)]
 NEARBY = 2  # blocks before and after, in which a link to a result counts as the number's source
 
 

@@ -54,7 +54,9 @@ __all__ = [
 ]
 
 UNIT_BITS = 50  # a filter counts in 2^-50 nats: a float becomes a whole number of them exactly, or is rounded up
+"""What a filter counts in: 2⁻⁵⁰ nats."""
 LARGEST_EPSILON = 4096.0  # nats: 2^62 units fit a database's 64-bit integer
+"""The largest epsilon of a filter."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,16 @@ class CountBudget:
         return max(min(self.n_queries - spent.queries, (self.n_answers or 0) - spent.answers), 0)
 
     def remaining(self, spent: Spending) -> dict[str, float]:
+        """What is left after ``spent``: numbers of queries and answers."""
         left = self.limit - spent
         return {"queries": left.queries, "answers": left.answers}
 
     def in_words(self, spending: Spending, *, left: bool = False) -> str:
+        """What was spent, or is left, for people."""
         return f"{spending.queries} queries and {'' if left else 'up to '}{spending.answers} answers"
 
     def to_json(self) -> JsonObject:
+        """The whole budget, as ledgers store and hash it; `budget_from_json` reads it."""
         # Only what was chosen: ledgers hash this text
         chosen: JsonObject = {} if self.accountant == "renyi" else {"accountant": self.accountant}
         if self.cost_release is not None:
@@ -228,16 +233,19 @@ class FilterBudget:
         return max(self.limit.charge - spent.charge, 0) // sum(_unit_prices(mechanism, self.order))
 
     def remaining(self, spent: Spending) -> dict[str, float]:
+        """What is left after ``spent``: nats at the order, and their share of the budget."""
         left = self.limit.charge - spent.charge
         return {"rdp": left / 2**UNIT_BITS, "order": self.order, "share": left / self.limit.charge}
 
     def in_words(self, spending: Spending, *, left: bool = False) -> str:
+        """What was spent, or is left, for people."""
         nats = spending.charge / 2**UNIT_BITS
         shown = f"{math.floor(nats * 1e6) / 1e6:.6f}" if left else round_up(nats, 6)
         cost = f"a Rényi cost of {shown} at order {self.order:g}"
         return cost if left else f"{spending.queries} queries at {cost}"
 
     def to_json(self) -> JsonObject:
+        """The whole budget, as ledgers store and hash it; `budget_from_json` reads it."""
         return {
             "schema": SCHEMA,
             "kind": "filter",
@@ -249,6 +257,7 @@ class FilterBudget:
 
 
 Budget = CountBudget | FilterBudget | TestedBudget
+"""Whatever a ledger can be made with."""
 
 
 def budget_from_json(value: Any) -> Budget:

@@ -120,10 +120,12 @@ class CostRelease:
         return unit_costs(mechanism, orders=[self.order])[0] * n_queries
 
     def to_json(self) -> JsonObject:
+        """As a budget stores it; `from_json` reads it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> CostRelease:
+        """What `to_json` returned; anything else is refused."""
         return _validate.from_json(cls, value)
 
 

@@ -17,6 +17,7 @@ from terrine.noise import LARGEST, SMALLEST, UNIT, Noise, as_noise, require_room
 from terrine.votes import Votes
 
 ABSTAIN = -1
+"""The label of a question that was not answered."""
 NOISE_BOUNDS = (SMALLEST, LARGEST / 64)  # votes
 
 

@@ -84,14 +84,17 @@ class SeededNoise:
             raise InputError(f"seed must be a whole number of at least 0 or a numpy Generator, got {seed!r}.") from None
 
     def gaussian(self, shape: tuple[int, ...], *, sigma: float) -> NDArray[np.int64]:
+        """In steps of the lattice, rounded to the nearest."""
         require_room(largest_count=0, scale=_validate.positive("sigma", sigma))
         return to_lattice(self._generator.normal(0.0, sigma, shape))
 
     def laplace(self, shape: tuple[int, ...], *, scale: float) -> NDArray[np.int64]:
+        """In steps of the lattice, rounded to the nearest."""
         require_room(largest_count=0, scale=_validate.positive("scale", scale))
         return to_lattice(self._generator.laplace(0.0, scale, shape))
 
     def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1."""
         return int(self._generator.integers(n))
 
     def __repr__(self) -> str:

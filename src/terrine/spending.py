@@ -13,6 +13,7 @@ from terrine.errors import InputError
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism
 
 SCHEMA = "terrine.budget/1"
+"""The tag of a stored budget's format."""
 
 _KINDS: dict[str, type[LNMax | GNMax | ConfidentGNMax]] = {
     "lnmax": LNMax,
@@ -41,6 +42,7 @@ def mechanism_to_json(mechanism: Mechanism) -> JsonObject:
 
 
 def mechanism_from_json(value: Any) -> Mechanism:
+    """What `mechanism_to_json` returned; anything else is refused."""
     try:
         known = dict(value)
         return _KINDS[known.pop("kind")](**known)

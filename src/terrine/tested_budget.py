@@ -143,15 +143,18 @@ class TestedBudget:
         return self.n_queries if spent == Spending() else 0
 
     def remaining(self, spent: Spending) -> dict[str, float]:
+        """All of the one release, or nothing."""
         left = self.limit - spent
         return {"queries": left.queries, "answers": left.answers}
 
     def in_words(self, spending: Spending, *, left: bool = False) -> str:
+        """What was spent, or is left, for people."""
         if left:
             return "the whole release" if spending == self.limit else "nothing: the one release is charged"
         return f"one release of {self.n_queries} queries"
 
     def to_json(self) -> JsonObject:
+        """The whole budget, as ledgers store and hash it; `budget_from_json` reads it."""
         return {
             "schema": SCHEMA,
             "kind": "tested",

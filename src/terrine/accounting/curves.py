@@ -19,6 +19,7 @@ from terrine.sensitive import Sensitive
 
 # The orders of the paper's tables: 2, 2.5, ..., 100.5 and 100 points from 100 to 500 (298 in all).
 ORDERS: NDArray[np.float64] = np.concatenate((np.arange(2.0, 100.75, 0.5), np.geomspace(100.0, 500.0, 100)))
+"""The Rényi orders that costs are computed at, as in the paper: 2 to 500."""
 ORDERS.setflags(write=False)
 # For budgets whose best order is beyond the paper's: epsilons below a twentieth or so.
 WIDE_ORDERS: NDArray[np.float64] = np.concatenate((ORDERS, np.geomspace(500.0, 100_000.0, 129)[1:]))

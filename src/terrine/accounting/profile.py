@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import daxpy
 
 from terrine.accounting.cells import Cells
 
@@ -159,6 +158,8 @@ class _Taps:
 
     def largest(self, values: Array, slopes: Array, pad: int, n: int) -> Array:
         """The largest over all cells of the best corner plus the cell's terms."""
+        from scipy.linalg.blas import daxpy  # here, so that importing terrine stays fast
+
         at_corners = np.zeros((len(self._corners), n))
         for row, taps in zip(at_corners, self._corners, strict=True):
             for k, weight in taps:

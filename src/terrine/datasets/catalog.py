@@ -13,6 +13,7 @@ from terrine.datasets.data import Task
 from terrine.errors import InputError
 
 NAMES = ("mnist", "svhn", "adult", "glyph", "small-glyph", "blobs")
+"""The built-in data sets, as `load` takes them."""
 
 # What is public about each: the split's sizes, a row's shape, the classes, the terms as data/README.md has them.
 _FACTS: dict[str, dict[str, Any]] = {

@@ -30,7 +30,8 @@ class Voters(Protocol):
     def classes(self) -> Sequence[str]: ...
     @property
     def row_shape(self) -> tuple[int, ...]: ...
-    def vote(self, X: Any) -> Votes: ...
+    def vote(self, X: Any) -> Votes:
+        """How many teachers choose each class, for each row."""
 
 
 class KeptVotes:

@@ -354,6 +354,7 @@ class Ledger:
         return self.proof(first, second)
 
     def entries(self) -> list[Entry]:
+        """All entries, the oldest first."""
         with self._store.transaction(write=False) as now:
             return list(now.entries())
 

@@ -124,6 +124,7 @@ class Run(Learning):
         return self.config.student, self.config.seed
 
     def student(self) -> Any:
+        """What learns."""
         return student_of(self.config.student, features=None if self.config.features is None else self._features)
 
     @property
@@ -357,6 +358,7 @@ class Run(Learning):
         return consensus(self.vote(), truth=None if known is None else known[self.asked()])
 
     def budget(self, *, n_classes: int | None = None) -> Budget:
+        """What this run may spend, fixed before the first question."""
         path = self.folder / "partition.npz"
         shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
         if self.given.rounds is not None:

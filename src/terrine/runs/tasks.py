@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from terrine._files import write_atomically
 from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public
-from terrine.errors import DataError, InputError
+from terrine.errors import AdviceWarning, DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
@@ -66,6 +67,14 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Pat
         return replace(found, private=None, public_y=None)
     assert data.public is not None
     if is_table(data.public):
+        if data.schema_file is None:
+            warnings.warn(
+                f"The columns of {data.public.name} are read by a draft from that file alone. The service's teachers "
+                "learned by their owner's schema: if bounds or categories differ, they are asked about different "
+                "numbers. Ask the owner for schema.toml, which is public, and name it in data.schema.",
+                AdviceWarning,
+                stacklevel=2,
+            )
         public = read_table(data.public)
         encoder = encoder_of(schema_of(data, public, classes=classes), public, role=data.public.name, run=run)
         if encoder.schema.label is not None and encoder.schema.classes != classes:

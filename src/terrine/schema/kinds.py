@@ -144,6 +144,7 @@ class Flag:
 
 
 Kind = Number | Category | Ordered | Date | Text | Flag
+"""What a column can be."""
 KINDS: dict[str, type[Kind]] = {
     "number": Number,
     "category": Category,

@@ -133,10 +133,12 @@ class Schema:
         return cls(**{**given, "columns": {name: _kind(name, value) for name, value in columns.items()}})
 
     def to_json(self) -> str:
+        """As an encoder stores it; `from_json` reads it."""
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
+        """What `to_json` returned; a faulty text is refused, and the fault named."""
         try:
             given = json.loads(text)
         except ValueError as error:
@@ -169,6 +171,7 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str) -> Schema:
+        """The text of a schema.toml; a faulty one is refused, and the fault's place named."""
         try:
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -31,7 +31,9 @@ from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_
 
 Single = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
 Student = Single | AutoStudent
+"""Settings of a student: what `fit_student` takes."""
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
+"""A student that has learned: what `fit_student` and `load_student` return."""
 _LOOKED_AT = 10_000  # public rows, at most about twice that: a class that is rarer is rare indeed
 
 

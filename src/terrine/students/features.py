@@ -78,6 +78,7 @@ class FittedOnFeatures(Fitted):
 
     @classmethod
     def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
+        """From a checked folder; `load_student` calls it."""
         about = kept.about
         features: AnyFeatures = Edges(row_shape=about.row_shape)
         if (which := about.settings.get("features")) != EDGES:

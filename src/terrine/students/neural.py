@@ -57,6 +57,7 @@ class FittedNet(Fitted):
 
     @classmethod
     def restore(cls, kept: Folder) -> FittedNet:
+        """From a checked folder; `load_student` calls it."""
         weights = load_arrays(kept.model, what="weights")
         student = cls(about=kept.about, card=kept.card, extra=kept.files, weights=weights)
         if (_MEAN in weights) == kept.about.images or student._net is None:

@@ -80,6 +80,7 @@ class FittedEstimator(Fitted):
 
     @classmethod
     def restore(cls, kept: Folder) -> FittedEstimator:
+        """From a checked folder; `load_student` calls it."""
         return cls(about=kept.about, card=kept.card, extra=kept.files, model=load_estimators(kept.model))
 
     def to_onnx(self) -> Any:

@@ -123,9 +123,11 @@ class CentroidTeacher:
         return votes
 
     def dumps(self, models: Models) -> bytes:
+        """A chunk's file: plain arrays."""
         return dump_arrays(models)
 
     def loads(self, data: bytes) -> Models:
+        """The models again; nothing in the file is executed."""
         models = load_arrays(data, what="means")
         fits = {name: (array.ndim, str(array.dtype)) for name, array in models.items()} == _KINDS
         if not fits or models["means"].shape[:2] != models["seen"].shape or len(models["key"]) != len(models["seen"]):

@@ -212,6 +212,7 @@ class ModuleTeacher:
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
     def dumps(self, models: Models) -> bytes:
+        """A chunk's file: plain arrays."""
         return dump_arrays(models)
 
     def loads(self, data: bytes) -> Models:

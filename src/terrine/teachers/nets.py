@@ -80,9 +80,11 @@ class ConvTeacher:
         return np.where(fixed >= 0, fixed, votes).astype(np.int16)
 
     def dumps(self, models: dict[str, NDArray[np.float32]]) -> bytes:
+        """A chunk's file: plain arrays."""
         return dump_arrays(models)
 
     def loads(self, data: bytes) -> dict[str, NDArray[np.float32]]:
+        """The models again; nothing in the file is executed."""
         models = load_arrays(data, what="weights")
         if set(models) != {*_NAMES, _FIXED}:
             raise StoreError("This file does not hold the weights of two-convolution nets. Delete it and teach again.")

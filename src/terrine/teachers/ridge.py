@@ -119,9 +119,11 @@ class RidgeTeacher:
         return votes
 
     def dumps(self, models: Models) -> bytes:
+        """A chunk's file: plain arrays."""
         return dump_arrays(models)
 
     def loads(self, data: bytes) -> Models:
+        """The models again; nothing in the file is executed."""
         models = load_arrays(data, what="weights")
         fits = {name: (array.ndim, str(array.dtype)) for name, array in models.items()} == _KINDS
         if not fits or not models["weights"].shape[:2] == models["bias"].shape == models["seen"].shape:

@@ -56,7 +56,8 @@ from terrine.ledger.entries import (
     checked_request_id,
     header_digest,
 )
-from terrine.ledger.tested import TestedRelease
+from terrine.ledger.tested import TestedRelease, only_release
+from terrine.ledger.training import Training
 from terrine.ledger.views import Point, RequestState, Summary
 from terrine.mechanisms import Mechanism, Outcome
 
@@ -117,6 +118,11 @@ class Ledger:
     def cost(self) -> CostNumber:
         """The verbs of publishing, once, what the answers cost, where the budget pays for it."""
         return CostNumber(self._store, self._start, self._budget)
+
+    @property
+    def training(self) -> Training:
+        """The verbs of a ledger that pays for the training of one probe, and for nothing else."""
+        return Training(self._store, self._start, self._budget)
 
     def reserve(
         self,
@@ -226,10 +232,7 @@ class Ledger:
 
     def _refuse_tested(self) -> None:
         if isinstance(self._budget, TestedBudget):
-            raise LedgerError(
-                f"The ledger {self._name} pays for one tested release, all of it at once, and for nothing else. Ask a "
-                "Labeller on it; for anything else begin a new ledger, whose epsilon and delta add to this one's."
-            )
+            raise only_release(self._name)
 
     def _settle(self, page: Page, reserved: Part, n_answered: int, kept: Mapping[str, Kept]) -> None:
         self._refuse_tested()

@@ -1,0 +1,10 @@
+"""A linear model on public features, learned from private rows by noisy sums: one person is what it protects."""
+
+from __future__ import annotations
+
+from terrine.probe.fit import fit_probe
+from terrine.probe.model import Probe
+from terrine.probe.settings import ProbeSettings, public_scale
+from terrine.probe.sums import ProbeRows, gradient_sum
+
+__all__ = ["Probe", "ProbeRows", "ProbeSettings", "fit_probe", "gradient_sum", "public_scale"]

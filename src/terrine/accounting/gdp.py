@@ -98,7 +98,7 @@ def gaussian_delta(*, mu: float, epsilon: float) -> float:
     first, second = float(log_ndtr(upper)), epsilon + float(log_ndtr(lower))
     # An argument that is off by a part x of itself moves log Φ by at most x·(argument² + 1)
     error = _ROUNDING * (1 + epsilon + upper**2 + lower**2 + abs(first))
-    return math.exp(first + error) * -math.expm1(min(second - first - 2 * error, 0.0))
+    return math.exp(min(first + error, 0.0)) * -math.expm1(min(second - first - 2 * error, 0.0))
 
 
 def lattice_distance(noise: float) -> float:

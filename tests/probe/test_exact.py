@@ -1,4 +1,4 @@
-"""Sums of neighbors differ by one unit's own contribution, bit for bit, and by the clip at most: in Python's integers."""
+"""Sums of neighbors differ by one unit's own contribution, bit for bit, and by the clip at most, in whole numbers."""
 
 from __future__ import annotations
 
@@ -73,9 +73,14 @@ def check_pair(seed):
     return bool((with_one != without).any())
 
 
+def check_pairs(n):
+    """How many of them differ."""
+    return sum(check_pair(seed) for seed in range(n))
+
+
 def test_neighboring_sums_differ_by_one_units_own_contribution_and_the_clip_at_most(record_property):
     pairs = amount(300, soak=10_000)
-    moved = sum(check_pair(seed) for seed in range(pairs))
+    moved = check_pairs(pairs)
     assert moved > pairs / 3
     record_property("pairs", pairs)
     record_property("pairs that differ", moved)
@@ -121,8 +126,7 @@ MUTANTS = {
 def test_the_check_of_pairs_sees_what_is_wrong(name, monkeypatch):
     monkeypatch.setattr(exact, "clipped", MUTANTS[name])
     with pytest.raises(AssertionError):
-        for seed in range(300):
-            check_pair(seed)
+        check_pairs(300)
 
 
 def test_the_check_of_pairs_sees_sums_of_floats(monkeypatch):
@@ -135,8 +139,7 @@ def test_the_check_of_pairs_sees_sums_of_floats(monkeypatch):
 
     monkeypatch.setattr(exact, "features", mutant)
     with pytest.raises(AssertionError):
-        for seed in range(300):
-            check_pair(seed)
+        check_pairs(300)
 
 
 @pytest.fixture

@@ -243,6 +243,15 @@ def test_blocks_files_and_processes_give_one_sum(data, tmp_path):
     assert len(pickle.dumps(mapped)) < len(pickle.dumps(X)) / 2  # the file is opened again, not sent
 
 
+def test_pytorch_gives_the_same_sums():
+    pytest.importorskip("torch")
+    for seed in range(amount(60, soak=1000)):
+        rng = np.random.default_rng(seed)
+        setting = Setting(rng)
+        units = [Unit(rng, setting.p, setting.c) for _ in range(6)]
+        assert (setting.total(rng, units) == setting.total(rng, units, device="cpu")).all()
+
+
 def test_a_unit_with_very_many_rows_counts_by_its_first_ones(monkeypatch):
     monkeypatch.setattr(exact, "MOST_ROWS", 10)
     rng = np.random.default_rng(0)

@@ -17,7 +17,15 @@ from terrine.errors import InputError, LedgerError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.labeller.noise_file import NoiseFile
 from terrine.noise import KeptNoise
-from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_scale
+from terrine.probe import (
+    Probe,
+    ProbeRows,
+    ProbeSettings,
+    components_by_rule,
+    fit_probe,
+    public_scale,
+    rehearse_probe,
+)
 from terrine.probe import fit as fit_module
 from terrine.probe.descent import Descent
 from terrine.probe.outputs import OutputFiles
@@ -214,6 +222,36 @@ def test_a_probe_is_kept_and_read_again(tmp_path):
     for name in ("other.npz", "ledger.sqlite", "none.npz"):
         with pytest.raises(InputError, match="probe"):
             Probe.load(tmp_path / name)
+
+
+def test_the_rule_goes_farther_where_more_is_known():
+    plan = {"delta": 1e-5, "n_features": 50, "n_classes": 10}
+    few, many = (ProbeSettings.by_rule(epsilon=1.0, planned_units=n, **plan) for n in (5_000, 60_000))
+    tight = ProbeSettings.by_rule(epsilon=0.1, planned_units=60_000, **plan)
+    replaced = ProbeSettings.by_rule(epsilon=1.0, planned_units=10_000, relation=Relation.UNIT_REPLACED, **plan)
+    assert (few.steps, few.rate) == (34, 8.6) == (replaced.steps, replaced.rate)
+    assert (many.steps, many.rate) == (119, 30.0)
+    assert (tight.steps, tight.rate) == (41, 10.0)
+    assert components_by_rule(epsilon=1.0, delta=1e-5, planned_units=60_000) == 1608
+    assert components_by_rule(epsilon=0.1, delta=1e-5, planned_units=10) == 16
+
+
+def test_a_rehearsal_has_the_noise_of_the_training_per_unit():
+    X, y = task()
+    plan = {"epsilon": 0.5, "delta": 1e-5}
+    right = {}
+    for planned in (200, 200_000):
+        settings = ProbeSettings.by_rule(n_features=P, n_classes=3, planned_units=planned, **plan)
+        budget = settings.budget(planned_units=planned, **plan)
+        made = [
+            rehearse_probe(ProbeRows(X, y, n_classes=3), settings=settings, budget=budget, n_units=N, seed=seed)
+            for seed in (0, 0, 1)
+        ]
+        assert (made[0].weights == made[1].weights).all()
+        assert (made[0].weights != made[2].weights).any()
+        assert made[0].guarantee is None
+        right[planned] = np.mean([(one.predict(X) == y).mean() for one in made])
+    assert right[200] < 0.8 < right[200_000]
 
 
 # ---- what is refused

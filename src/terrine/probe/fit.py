@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,11 @@ from terrine.probe.model import Probe
 from terrine.probe.outputs import OutputFiles
 from terrine.probe.settings import ProbeSettings
 from terrine.probe.sums import ProbeRows, Step, gradient_sum
+from terrine.sensitive import Sensitive
 from terrine.training_budget import StepNoise
 
 Progress = Callable[[int, int], object]
+_Summed = Callable[[Step], Sensitive[NDArray[np.int64]]]
 
 
 def fit_probe(
@@ -36,6 +39,7 @@ def fit_probe(
     ledger: Ledger,
     rng: Noise | np.random.Generator | None = None,
     executor: Executor | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Probe:
     """Learn from private rows; called again after a stop or a kill, go on where it stopped.
@@ -45,7 +49,7 @@ def fit_probe(
         ledger: with the `TrainingBudget` of these settings; its folder keeps noise (secret, while a step lasts) and
             outputs (public).
         rng: None is the secure sampler; a seeded one is for experiments, and there is no guarantee then.
-        executor: who sums blocks of rows; the sum is the same by each of them.
+        executor, device: who sums blocks of rows, as in `gradient_sum`; the sum is the same by each of them.
         progress: called with the number of steps begun and the number of steps.
 
     Returns:
@@ -56,7 +60,8 @@ def fit_probe(
 
     [TERRINE, Thm. 20]
     """
-    work = _Fit(rows, settings, ledger, as_noise(rng), executor)
+    work = _Fit(settings, ledger, as_noise(rng), partial(gradient_sum, rows, executor=executor, device=device))
+    check_agreement(rows, settings, work.budget)
     with work.alone():
         work.charge()
         while work.step < settings.steps:
@@ -69,12 +74,9 @@ def fit_probe(
 class _Fit:
     """One call of `fit_probe`."""
 
-    def __init__(
-        self, rows: ProbeRows, settings: ProbeSettings, ledger: Ledger, noise: Noise, executor: Executor | None
-    ) -> None:
+    def __init__(self, settings: ProbeSettings, ledger: Ledger, noise: Noise, summed: _Summed) -> None:
         self._verbs = ledger.training
-        budget = self._verbs.budget
-        _check(rows, settings, budget)
+        self.budget = budget = self._verbs.budget
         if ledger.secrets is None:
             raise InputError(
                 "A step's noise and output are kept in files, and this ledger is on a server. Give "
@@ -83,8 +85,7 @@ class _Fit:
         if isinstance(noise, KeptNoise):
             raise InputError("rng must be a sampler: every step keeps its own noise.")
         self._source: SecureNoise | SeededNoise = noise
-        self._rows, self._settings, self._ledger, self._executor = rows, settings, ledger, executor
-        self._folder, self._budget = ledger.secrets, budget
+        self._summed, self._settings, self._ledger, self._folder = summed, settings, ledger, ledger.secrets
         self._outputs = OutputFiles(self._folder, ledger.id, budget.dimension)
         self._descent = Descent(settings, planned_units=budget.planned_units)
         self.step = 0  # the last one that is done with: kept or lost
@@ -132,7 +133,7 @@ class _Fit:
             weights=self._descent.average(),
             settings=self._settings,
             steps_kept=len(state.outputs),
-            guarantee=self._budget.guarantee() if state.secure else None,
+            guarantee=self.budget.guarantee() if state.secure else None,
         )
 
     def _take_up(self, step: int, digest: str | None) -> None:
@@ -153,8 +154,7 @@ class _Fit:
             self.step = step
             return
         weights = exact.whole_weights(self._descent.weights)
-        given = Step(weights, self._settings.scale, self._budget.clip)
-        found = gradient_sum(self._rows, given, executor=self._executor)
+        found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
         with np.errstate(over="ignore"):
             output = found.reveal().ravel() + kept  # charged, begun and noisy: this may be shown
         digest = self._verbs.keep(step, self._outputs.write(step, output))
@@ -163,7 +163,7 @@ class _Fit:
 
     def _kept(self, step: int) -> NDArray[np.int64] | None:
         noise = self._noise(step).any()
-        [(sigma, shape)] = StepNoise(self._budget, step).draws
+        [(sigma, shape)] = StepNoise(self.budget, step).draws
         return None if noise is None else noise.gaussian(shape, sigma=sigma)
 
     def _move(self, step: int, output: NDArray[np.int64]) -> None:
@@ -171,10 +171,11 @@ class _Fit:
         self.step = step
 
     def _noise(self, step: int) -> NoiseFile:
-        return NoiseFile(self._folder, self._ledger.id, StepNoise(self._budget, step))
+        return NoiseFile(self._folder, self._ledger.id, StepNoise(self.budget, step))
 
 
-def _check(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:
+def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:
+    """Refuse settings that are not those of the rows and of the budget."""
     pairs = {
         "features": (settings.n_features, rows.n_features),
         "classes": (settings.n_classes, rows.n_classes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -10,14 +11,16 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine._validate import JsonObject
+from terrine.accounting.gdp import least_step_noise
 from terrine.errors import InputError
 from terrine.probe import exact
 from terrine.probe.sums import check_size
 from terrine.relations import Relation
 from terrine.spending import canonical
-from terrine.training_budget import TrainingBudget
+from terrine.training_budget import TrainingBudget, contributions_changed
 
 SCHEMA = "terrine.probe/1"
+_REACH, _CLIP = 0.22, 0.2  # of the rule: docs/probe.md, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,38 @@ class ProbeSettings:
             raise InputError(f"clip must be from 1e-9 to 2, got {self.clip:g}.")
         check_size(n_features=self.n_features, n_classes=self.n_classes)
 
+    @classmethod
+    def by_rule(
+        cls,
+        *,
+        n_features: int,
+        n_classes: int,
+        epsilon: float,
+        delta: float,
+        planned_units: int,
+        relation: Relation = Relation.UNIT_ADDED,
+        scale: float = 1.0,
+    ) -> ProbeSettings:
+        """Steps and rate from public numbers: the better a mean over all units is known, the farther one may go.
+
+        Let mu be what epsilon and delta allow (Gaussian differential privacy, for one unit's contribution). In all, the
+        weights move by 10 x rate x steps gradients at most, and noise moves a row's logits by about
+        10 x rate x steps / (mu x planned_units). The rule keeps the latter near 2: steps x rate is 0.22 x mu x
+        planned_units, from 16 to 5,000, with steps = 4 x rate. Rounded, so that the same numbers give the same settings
+        on every machine.
+        """
+        planned = _validate.integer("planned_units", planned_units, at_least=1)
+        mu = _allowed(epsilon=epsilon, delta=delta, relation=relation)
+        reach = min(max(_REACH * mu * planned, 16.0), 5000.0)
+        return cls(
+            n_features=n_features,
+            n_classes=n_classes,
+            steps=round(2 * math.sqrt(reach)),
+            clip=_CLIP,
+            rate=float(f"{math.sqrt(reach) / 2:.2g}"),
+            scale=scale,
+        )
+
     @property
     def lattice_clip(self) -> int:
         """The clip in lattice steps, rounded down."""
@@ -86,6 +121,24 @@ class ProbeSettings:
     @classmethod
     def from_json(cls, value: object) -> ProbeSettings:
         return _validate.from_json(cls, value)
+
+
+def components_by_rule(
+    *, epsilon: float, delta: float, planned_units: int, relation: Relation = Relation.UNIT_ADDED
+) -> int:
+    """How many components of features, the largest first, a training can make use of: a tenth of mu x planned_units.
+
+    At least 16. With fewer units or a smaller epsilon more components only dilute the first ones.
+    """
+    planned = _validate.integer("planned_units", planned_units, at_least=1)
+    return max(round(_allowed(epsilon=epsilon, delta=delta, relation=relation) * planned / 10), 16)
+
+
+def _allowed(*, epsilon: float, delta: float, relation: Relation) -> float:
+    """The mu of one unit's contribution that epsilon and delta allow."""
+    sensitivity = contributions_changed(relation) << exact.LATTICE_BITS
+    noise = least_step_noise(epsilon=epsilon, delta=delta, steps=1, sensitivity=sensitivity, dimension=1)
+    return (1 << exact.LATTICE_BITS) / noise
 
 
 def public_scale(features: NDArray[np.floating]) -> float:

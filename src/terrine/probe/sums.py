@@ -13,6 +13,7 @@ from terrine.datasets.units import unit_ids
 from terrine.errors import DataError, InputError
 from terrine.executors import Executor, Serial
 from terrine.probe import exact
+from terrine.probe.exact_torch import OnDevice
 from terrine.sensitive import Sensitive, unheard
 
 Array = NDArray[Any]
@@ -108,9 +109,19 @@ class Step(NamedTuple):
 
 
 def gradient_sum(
-    rows: ProbeRows, step: Step, *, block: int = exact.BLOCK, executor: Executor | None = None
+    rows: ProbeRows,
+    step: Step,
+    *,
+    block: int = exact.BLOCK,
+    executor: Executor | None = None,
+    device: str | None = None,
 ) -> Sensitive[NDArray[np.int64]]:
     """(p + 1, n_classes) whole numbers: the sum of all units' clipped mean gradients, exactly.
+
+    Args:
+        block: rows at a time, at most 4,096.
+        executor: who sums the blocks (default: this process).
+        device: "cuda" for PyTorch on a GPU; None: numpy.
 
     Formal guarantees:
         Each unit adds a vector of length at most ``step.clip``, which is a function of its own rows and of ``step``.
@@ -124,15 +135,18 @@ def gradient_sum(
         raise InputError(f"weights must have the shape {(rows.n_features + 1, rows.n_classes)}.")
     block = min(_validate.integer("block", block, at_least=1), exact.BLOCK)
     total = np.zeros(step.weights.shape, dtype=np.int64)
-    for part in (executor or Serial()).map(_partial, rows.tasks(block), shared=(rows, step)):
+    for part in (executor or Serial()).map(_partial, rows.tasks(block), shared=(rows, step, device)):
         total += part
     return Sensitive(total)
 
 
-def _partial(task: _Task, shared: tuple[ProbeRows, Step]) -> NDArray[np.int64]:
-    rows, step = shared
+def _partial(task: _Task, shared: tuple[ProbeRows, Step, str | None]) -> NDArray[np.int64]:
+    rows, step, device = shared
     with unheard():  # an odd number must not be heard of
         given, labels = rows.part(task)
+        if device is not None:
+            options: Any = {"n_rows": task.n_rows, **step._asdict()}
+            return OnDevice(device).partial_sum(given, labels, **options)
         found, usable = exact.features(given, scale=step.scale)
         usable &= labels >= 0
         found[~usable] = 0.0

@@ -60,7 +60,7 @@ ARROWS: dict[str, set[str]] = {
     "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
     "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
+    "__init__": CHARGED | {"students", "probe", "report", "estimator", "runs", "service"},
 }
 LINES = 500
 

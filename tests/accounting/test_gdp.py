@@ -57,7 +57,9 @@ def test_the_distance_of_the_lattice_bounds_the_truth_and_is_not_three_times_it(
     reach = int(12 * noise)
     truth = np.maximum(discrete(noise, reach) - rounded(noise, reach), 0).sum()
     assert truth <= lattice_distance(noise)
-    assert truth >= 0.35 * lattice_distance(noise)  # it is 0.0202 / noise²; the proof has 0.0417 / noise²
+    assert truth >= 0.35 * lattice_distance(noise)
+    if noise >= 10:
+        assert truth == pytest.approx(0.0202 / noise**2, abs=1e-4 / noise**2)
 
 
 def hockey_stick(p, q, epsilon):
@@ -122,6 +124,16 @@ def test_the_least_noise_holds_and_one_step_less_does_not(epsilon, sensitivity):
     assert found.epsilon(delta=1e-5) <= epsilon
     assert GaussianSteps(noise=noise - 1, **fixed).delta(epsilon) > 1e-5
     assert found.lattice_distance < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "ratio", "renyi"), [(0.1, 238.2, 0.11145), (0.3, 87.05, 0.33083), (1.0, 28.90, 1.09217)]
+)
+def test_the_numbers_of_math_md(epsilon, ratio, renyi):
+    fixed = {"steps": 60, "sensitivity": 322_122_547, "dimension": 505}
+    noise = least_step_noise(epsilon=epsilon, delta=1e-5, **fixed)
+    assert noise / 322_122_547 == pytest.approx(ratio, rel=3e-4)
+    assert GaussianSteps(noise=noise, **fixed).curve().epsilon(delta=1e-5) == pytest.approx(renyi, abs=1e-5)
 
 
 def test_a_replaced_unit_takes_twice_the_noise():

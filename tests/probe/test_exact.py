@@ -252,6 +252,17 @@ def test_pytorch_gives_the_same_sums():
         assert (setting.total(rng, units) == setting.total(rng, units, device="cpu")).all()
 
 
+def test_products_that_are_not_exact_are_refused(monkeypatch):
+    assert exact.products_are_exact(np.matmul)
+    assert not exact.products_are_exact(lambda one, other: one @ (other * (1 + 2.0**-52)))
+    assert not exact.products_are_exact(lambda one, other: (one.astype("f4") @ other.astype("f4")).astype(float))
+    sums._check_products.cache_clear()
+    monkeypatch.setattr(exact, "products_are_exact", lambda multiply: False)
+    rows = ProbeRows(np.zeros((3, 2)), [0, 1, 0], n_classes=2)
+    with pytest.raises(InputError, match="are not exact for whole numbers"):
+        gradient_sum(rows, Step(np.zeros((3, 2)), 1.0, 100))
+
+
 def test_a_unit_with_very_many_rows_counts_by_its_first_ones(monkeypatch):
     monkeypatch.setattr(exact, "MOST_ROWS", 10)
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from scipy.stats import chi2
+from sklearn.linear_model import LogisticRegression
 
 from terrine import GNMax, Ledger, SeededNoise
 from terrine.budgets import CountBudget, TrainingBudget, budget_from_json, canonical, difference
@@ -30,6 +31,8 @@ from terrine.probe import fit as fit_module
 from terrine.probe.descent import Descent
 from terrine.probe.outputs import OutputFiles
 from terrine.relations import Relation
+from terrine.report.tables import print_ledger
+from terrine.students import SupervisedStudent, fit_student, load_student
 from terrine.training_budget import StepNoise, contributions_changed
 from terrine.votes import Votes
 
@@ -89,6 +92,26 @@ def test_it_learns_and_says_what_it_costs(tmp_path, n_classes):
         assert found.guarantee == made.guarantee
         assert ledger.spent().epsilon(delta=1e-5) > made.guarantee.epsilon
     assert [path.name for path in tmp_path.iterdir() if "noise" in path.name] == []
+
+
+def test_a_ledger_shows_steps(tmp_path, capsys):
+    trained(tmp_path)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        print_ledger(ledger.summary(), ledger.accounts())
+    said = capsys.readouterr().out
+    assert "steps charged" in said
+    assert "question" not in said
+
+
+def test_students_learn_from_its_labels(tmp_path):
+    X, y = task()
+    made = trained(tmp_path)
+    student = fit_student(
+        SupervisedStudent(estimator=LogisticRegression()), X, made.predict(X), classes=("a", "b", "c"), seed=0
+    )
+    student.save(tmp_path / "student", card=made.guarantee.to_json())
+    assert (student.predict(X) == y).mean() > 0.7
+    assert load_student(tmp_path / "student").card.epsilon == made.guarantee.epsilon
 
 
 def test_a_unit_that_is_replaced_takes_twice_the_noise():

@@ -12,6 +12,7 @@ In these numbers a feature's step is 2^-12, a residual's 2^-18, and so a gradien
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -38,6 +39,14 @@ _TABLE_BITS = 30  # of its values
 _TABLE = 1 << 17
 _LIMB = 15
 _GRAM = 32  # rows of a unit up to which pairs of rows are cheaper than the whole gradient
+
+
+def products_are_exact(multiply: Callable[[Floats, Floats], Floats]) -> bool:
+    """Whether a machine's matrix product makes no error of whole numbers at the limits; some emulate float64."""
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(-(2**15), 2**15, (64, 512)), rng.integers(-(2**28), 2**28, (512, 8))
+    found = multiply(one.astype(np.float64), other.astype(np.float64))
+    return bool((found == one @ other).all())  # the latter in 64-bit integers
 
 
 def features(rows: NDArray[np.generic], *, scale: float) -> tuple[Floats, NDArray[np.bool_]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,6 +143,7 @@ def gradient_sum(
 
 def _partial(task: _Task, shared: tuple[ProbeRows, Step, str | None]) -> NDArray[np.int64]:
     rows, step, device = shared
+    _check_products(device)
     with unheard():  # an odd number must not be heard of
         given, labels = rows.part(task)
         if device is not None:
@@ -155,6 +157,16 @@ def _partial(task: _Task, shared: tuple[ProbeRows, Step, str | None]) -> NDArray
         kept = exact.clipped(by_unit, left.reshape(-1, task.n_rows, left.shape[1]), clip=step.clip)
         result: NDArray[np.int64] = (found.T @ kept.reshape(left.shape)).astype(np.int64)
         return result
+
+
+@cache
+def _check_products(device: str | None) -> None:
+    """Once in each process, on numbers that are not private."""
+    if not exact.products_are_exact(np.matmul if device is None else OnDevice(device).multiply):
+        raise InputError(
+            f"Matrix products in float64 on {device or 'this machine'} are not exact for whole numbers, which a probe "
+            "rests on. Use other hardware, or turn off its emulation of float64."
+        )
 
 
 def check_size(*, n_features: int, n_classes: int) -> None:

@@ -22,6 +22,7 @@ TRAINED = (
     "Epsilon is that of the whole training, however many steps were made of it. Any number of labels by the trained "
     "probe adds nothing to it."
 )
+_LEAST_NOISE = 2**21  # what the samplers take, and far above what the lattice could show through
 # How many contributions neighbors differ in: a changed unit is one that goes and one that comes
 _CHANGED = {
     Relation.UNIT_ADDED: 1,
@@ -72,8 +73,9 @@ class TrainingBudget:
             object.__setattr__(self, name, _validate.integer(name, getattr(self, name), at_least=1))
         object.__setattr__(self, "delta", _validate.between("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "relation", Relation(self.relation))
-        found = self.cost
-        if self.planned_units * self.clip + 64 * found.noise >= 2**63:
+        if self.cost.noise < _LEAST_NOISE:
+            raise InputError(f"noise must be at least 2^21 lattice steps, got {self.noise}. Take a larger clip.")
+        if self.planned_units * self.clip + 64 * self.noise >= 2**63:
             raise InputError(
                 "planned_units x clip + 64 x noise must be below 2^63 lattice steps. Take a smaller clip or less noise."
             )

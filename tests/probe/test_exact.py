@@ -240,6 +240,10 @@ def test_blocks_files_and_processes_give_one_sum(data, tmp_path):
     wanted = gradient_sum(ProbeRows(X.astype(np.float32), y, units, n_classes=4), step, block=7).reveal()
     assert (gradient_sum(mapped, step).reveal() == wanted).all()
     assert (gradient_sum(mapped, step, block=100, executor=Processes(2)).reveal() == wanted).all()
+    part = np.load(tmp_path / "rows.npy", mmap_mode="r")[300:]
+    again = pickle.loads(pickle.dumps(ProbeRows(part, y[300:], n_classes=4)))
+    wanted = gradient_sum(ProbeRows(X[300:].astype(np.float32), y[300:], n_classes=4), step).reveal()
+    assert (gradient_sum(again, step).reveal() == wanted).all()
     assert len(pickle.dumps(mapped)) < len(pickle.dumps(X)) / 2  # the file is opened again, not sent
 
 

@@ -17,7 +17,7 @@ from terrine.budgets import CountBudget, TrainingBudget, budget_from_json, canon
 from terrine.errors import InputError, LedgerError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.labeller.noise_file import NoiseFile
-from terrine.noise import KeptNoise
+from terrine.noise import UNIT, KeptNoise, SecureNoise
 from terrine.probe import (
     Probe,
     ProbeRows,
@@ -309,7 +309,7 @@ def test_settings_rows_and_budget_must_agree(tmp_path, changed, words):
 
 @pytest.mark.parametrize(
     ("changed", "words"),
-    [({"clip": 2.1}, "clip must be"), ({"clip": 1e-10}, "clip must be"), ({"momentum": 1.0}, "momentum must be")],
+    [({"clip": 2.1}, "clip must be"), ({"clip": 1e-4}, "clip must be"), ({"momentum": 1.0}, "momentum must be")],
 )
 def test_settings_that_cannot_be(changed, words):
     with pytest.raises(InputError, match=words):
@@ -407,6 +407,9 @@ def test_a_budget_comes_back_from_json():
         budget_from_json({**BUDGET.to_json(), "more": 1})
     with pytest.raises(InputError, match="below 2"):
         TrainingBudget(**{**vars(BUDGET), "planned_units": 2**40})
+    with pytest.raises(InputError, match=r"noise must be at least 2\^21 lattice steps, got 2097151"):
+        TrainingBudget(**{**vars(BUDGET), "noise": 2**21 - 1})
+    assert SecureNoise().gaussian((1,), sigma=2**21 / UNIT).dtype == np.int64  # what a budget allows can be drawn
     assert math.isclose(BUDGET.guarantee().epsilon, 2.0, rel_tol=1e-6)
 
 

@@ -20,6 +20,7 @@ from terrine.spending import canonical
 from terrine.training_budget import TrainingBudget, contributions_changed
 
 SCHEMA = "terrine.probe/1"
+_LEAST_CLIP = 0.001  # a thousand lattice steps for each coordinate's share of it: rounding biases nothing
 _REACH, _CLIP = 0.22, 0.2  # of the rule: docs/probe.md, Settings
 
 
@@ -30,7 +31,7 @@ class ProbeSettings:
     Args:
         n_features, n_classes: of the rows.
         steps: of the descent.
-        clip: a unit's mean gradient is shortened to this length, at most 2.
+        clip: a unit's mean gradient is shortened to this length, from 0.001 to 2.
         rate: a step moves the weights by rate / clip times the mean of clipped gradients.
         momentum: of 0 up to but not 1.
         scale: what features are multiplied with; `public_scale` of public rows makes their mean length 1.
@@ -52,8 +53,8 @@ class ProbeSettings:
         object.__setattr__(self, "momentum", _validate.number("momentum", self.momentum))
         if not 0 <= self.momentum < 1:
             raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}.")
-        if not 1 <= self.lattice_clip <= exact.LARGEST_CLIP:
-            raise InputError(f"clip must be from 1e-9 to 2, got {self.clip:g}.")
+        if not _LEAST_CLIP <= self.clip <= 2:
+            raise InputError(f"clip must be from {_LEAST_CLIP:g} to 2, got {self.clip:g}.")
         check_size(n_features=self.n_features, n_classes=self.n_classes)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from mmap import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,8 @@ class ProbeRows:
 
     Args:
         features: (n, p) numbers, the same public function of every row; may be a memory-mapped file, which is read in
-            blocks. A row that is not finite counts as absent.
-        labels: (n,) numbers of classes; a row whose label is none of 0 .. n_classes - 1 counts as absent.
+            blocks. A row that is not finite adds nothing.
+        labels: (n,) numbers of classes; a row whose label is none of 0 .. n_classes - 1 adds nothing.
         units: (n,) ids, whole numbers or text; None: each row is a unit. A unit's first 4,096 rows count.
         n_classes: at least 2.
     """
@@ -70,10 +71,10 @@ class ProbeRows:
         """A memory-mapped file is opened again by a worker, not sent to it."""
         state = self.__dict__.copy()
         found = self._features
-        if isinstance(found, np.memmap) and found.filename is not None and found.flags.c_contiguous:
+        whole = isinstance(getattr(found, "base", None), mmap)  # and not a part of a file, whose place is not known
+        if isinstance(found, np.memmap) and whole and found.filename is not None and found.flags.c_contiguous:
             options = {"dtype": found.dtype, "shape": found.shape, "offset": found.offset}
-            if np.array_equal(_opened(found.filename, options)[:1], found[:1], equal_nan=found.dtype.kind == "f"):
-                state["_features"] = (found.filename, options)
+            state["_features"] = (found.filename, options)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
 SETTINGS = ProbeSettings(n_features=2, n_classes=2, steps=4)
 BUDGET = SETTINGS.budget(epsilon=1.0, delta=1e-5, planned_units=40)
 PHASES = ("nothing", "charged", "begun", "noise", "file", "chained", "step")
-_MADE, _WRITE = NoiseFile._made, OutputFiles.write
+_MADE, _DRAW, _WRITE = NoiseFile._made, NoiseFile.draw, OutputFiles.write
 
 
 def work(folder, step=lambda: None):
@@ -60,6 +60,13 @@ def work(folder, step=lambda: None):
         step()
         return found
 
+    def drawn(self, source):
+        found = _DRAW(self, source)
+        note(apart, "kept", self.budget.step)
+        step()
+        return found
+
+    NoiseFile.draw = drawn
     NoiseFile._made, OutputFiles.write, fit_module.gradient_sum = made, written, summed
     with Ledger(folder / "ledger.sqlite", budget=BUDGET) as ledger:
         step()
@@ -118,7 +125,8 @@ def once(where, points):
         state = ledger.training.state()
     kept, lost = len(state.outputs), BUDGET.steps - len(state.outputs)
     assert state.begun == BUDGET.steps
-    assert lost <= phases.count("begun"), "a step was lost whose noise was kept"
+    assert lost <= phases.count("begun"), "more steps were lost than were killed before their noise was kept"
+    assert set(notes(apart, "kept")) <= set(state.outputs), "a step was lost whose noise was kept"
     left = notes(apart, "left")
     assert all(one == left[0] for one in left), "what was learned changed"
     assert left[0][0] == kept

@@ -50,19 +50,9 @@ PLAIN = (
     "features/",
     "labeller/",
 )
-PLAIN += (
-    "ledger/",
-    "mechanisms",
-    "noise",
-    "partitioning",
-    "probe/",
-    "published",
-    "relations",
-    "release/",
-    "report/",
-    "runs/",
-)
+PLAIN += ("ledger/", "mechanisms", "noise", "partitioning", "published", "relations", "release/", "report/", "runs/")
 PLAIN += ("sensitive", "service/", "students/", "teachers/", "votes")
+PLAIN += ("probe/", "training_budget")
 # Occurrences today, in files that are not yet rewritten
 ALLOWED: dict[str, int] = {}
 

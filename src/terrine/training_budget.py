@@ -33,7 +33,7 @@ _CHANGED = {
 
 
 def contributions_changed(relation: Relation) -> int:
-    """How many units' contributions two neighbors differ in. [TERRINE, Thm. 20]"""
+    """How many units' contributions two neighbors differ in. [TERRINE, Thm. 21]"""
     relation = Relation(relation)
     if relation not in _CHANGED:
         raise InputError(
@@ -57,7 +57,7 @@ class TrainingBudget:
         relation: what neighboring data sets may differ in; a unit that is added or removed moves a sum by ``clip`` at
             most, one that is changed or replaced by twice that.
 
-    [TERRINE, Thm. 20]
+    [TERRINE, Thm. 21]
     """
 
     steps: int

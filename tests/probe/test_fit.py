@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
+from tests import postgres
 
 from terrine import GNMax, Ledger, SeededNoise
 from terrine.budgets import CountBudget, TrainingBudget, budget_from_json, canonical, difference
@@ -36,6 +37,7 @@ from terrine.students import SupervisedStudent, fit_student, load_student
 from terrine.training_budget import StepNoise, contributions_changed
 from terrine.votes import Votes
 
+where = postgres.where
 N, P = 3000, 8
 SETTINGS = ProbeSettings(n_features=P, n_classes=3, steps=12)
 BUDGET = SETTINGS.budget(epsilon=2.0, delta=1e-5, planned_units=N)
@@ -204,6 +206,14 @@ def test_the_noise_has_the_scale_that_was_paid_for(tmp_path):
         sum_of_squares = float((drawn.astype(float) ** 2).sum()) / (factor * budget.noise) ** 2
         tail = min(chi2.sf(sum_of_squares, len(drawn)), chi2.cdf(sum_of_squares, len(drawn)))
         assert (tail > 1e-9) == fits
+
+
+def test_the_same_on_a_server(where, tmp_path):
+    with Ledger(where, budget=BUDGET, secrets=tmp_path) as ledger:
+        with pytest.raises(Stopped):
+            fit_probe(rows(), settings=SETTINGS, ledger=ledger, progress=stop_after(3))
+        assert fit_probe(rows(), settings=SETTINGS, ledger=ledger).steps_kept == 12
+        assert ledger.verify() == []
 
 
 def test_seeded_noise_has_no_guarantee(tmp_path):

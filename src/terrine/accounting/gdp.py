@@ -54,11 +54,11 @@ class GaussianSteps:
 
     @property
     def lattice_distance(self) -> float:
-        """In total variation, between all noise as it is drawn and rounded continuous noise. [TERRINE, Lemma 18]"""
+        """In total variation, between all noise as it is drawn and rounded continuous noise. [TERRINE, Lemma 19]"""
         return self.steps * self.dimension * lattice_distance(self.noise)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest delta that is proved at an epsilon, rounded up; at most 1. [TERRINE, Thm. 20]"""
+        """The smallest delta that is proved at an epsilon, rounded up; at most 1. [TERRINE, Thm. 21]"""
         epsilon = _validate.number("epsilon", epsilon)
         if epsilon < 0:
             raise InputError(f"epsilon must be at least 0, got {epsilon}.")
@@ -68,7 +68,7 @@ class GaussianSteps:
         return min((gaussian_delta(mu=self.mu, epsilon=epsilon) + lattice) * (1 + 1e-12), 1.0)
 
     def epsilon(self, *, delta: float) -> float:
-        """The smallest epsilon at a delta, rounded up. [TERRINE, Thm. 20]"""
+        """The smallest epsilon at a delta, rounded up. [TERRINE, Thm. 21]"""
         delta = _validate.between("delta", delta, 0.0, 1.0)
         if self.delta(0.0) <= delta:
             return 0.0
@@ -104,7 +104,7 @@ def gaussian_delta(*, mu: float, epsilon: float) -> float:
 def lattice_distance(noise: float) -> float:
     """Total variation between a discrete Gaussian and a rounded continuous one, at most, on one coordinate.
 
-    [TERRINE, Lemma 18]
+    [TERRINE, Lemma 19]
     """
     if noise < 1:
         raise InputError(f"noise must be at least 1 lattice step, got {noise:g}.")
@@ -112,7 +112,7 @@ def lattice_distance(noise: float) -> float:
 
 
 def least_step_noise(*, epsilon: float, delta: float, steps: int, sensitivity: int, dimension: int) -> int:
-    """The smallest noise, in whole lattice steps, with which the steps have epsilon at delta. [TERRINE, Thm. 20]"""
+    """The smallest noise, in whole lattice steps, with which the steps have epsilon at delta. [TERRINE, Thm. 21]"""
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.between("delta", delta, 0.0, 1.0)
 

@@ -6,7 +6,7 @@ is rounded is rounded element by element, by operations that IEEE 754 defines to
 of data: a table of whole numbers stands in for it.
 
 In these numbers a feature's step is 2^-12, a residual's 2^-18, and so a gradient's 2^-30. `docs/math.md`,
-[TERRINE, Lemma 19], has the bounds that the constants here keep.
+[TERRINE, Lemma 20], has the bounds that the constants here keep.
 """
 
 from __future__ import annotations

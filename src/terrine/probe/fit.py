@@ -58,7 +58,7 @@ def fit_probe(
     Formal guarantees:
         `ledger.budget.guarantee()`, for all outputs, the weights and whatever is labeled by them.
 
-    [TERRINE, Thm. 20]
+    [TERRINE, Thm. 21]
     """
     work = _Fit(settings, ledger, as_noise(rng), partial(gradient_sum, rows, executor=executor, device=device))
     check_agreement(rows, settings, work.budget)

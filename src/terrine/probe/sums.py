@@ -129,7 +129,7 @@ def gradient_sum(
         Each unit adds a vector of length at most ``step.clip``, which is a function of its own rows and of ``step``.
         Sums are modulo 2^64, which changes nothing that is said of them.
 
-    [TERRINE, Lemma 19]
+    [TERRINE, Lemma 20]
     """
     if not 1 <= step.clip <= exact.LARGEST_CLIP:
         raise InputError(f"clip must be from 1 to 2^31 lattice steps, got {step.clip}.")

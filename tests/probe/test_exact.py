@@ -15,7 +15,7 @@ from terrine.probe import ProbeRows, exact, gradient_sum, sums
 from terrine.probe.sums import Step
 
 ODD = [np.nan, np.inf, -np.inf, 1e308, -1e300, 5e-324, -0.0, 0.0, 1e5, 8.0, 7.9999999, 1e-4, 2.0**-13, 3 * 2.0**-13]
-CLIPS = [1, 1000, 30_000_000, 322_122_547, 2**31]
+CLIPS = [1, 1_100_000, 30_000_000, 322_122_547, 2**31]
 
 
 class Unit:

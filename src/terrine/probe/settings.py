@@ -20,7 +20,7 @@ from terrine.spending import canonical
 from terrine.training_budget import TrainingBudget, contributions_changed
 
 SCHEMA = "terrine.probe/1"
-_LEAST_CLIP = 0.001  # a thousand lattice steps for each coordinate's share of it: rounding biases nothing
+_LEAST_CLIP = 0.01  # far above what rounding of residuals can add to a length: it biases nothing
 _REACH, _CLIP = 0.22, 0.2  # of the rule: docs/probe.md, Settings
 
 
@@ -31,7 +31,7 @@ class ProbeSettings:
     Args:
         n_features, n_classes: of the rows.
         steps: of the descent.
-        clip: a unit's mean gradient is shortened to this length, from 0.001 to 2.
+        clip: a unit's mean gradient is shortened to this length, from 0.01 to 2.
         rate: a step moves the weights by rate / clip times the mean of clipped gradients.
         momentum: of 0 up to but not 1.
         scale: what features are multiplied with; `public_scale` of public rows makes their mean length 1.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CITATION = re.compile(r"\[((?:PATE17|PATE18|TERRINE|CKS20|MIR17|BS16), [^\]]+)\]")
+CITATION = re.compile(r"\[((?:PATE17|PATE18|TERRINE|CKS20|MIR17|BS16|DRS22), [^\]]+)\]")
 
 
 def test_every_citation_has_a_heading_and_every_heading_is_cited() -> None:

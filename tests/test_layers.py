@@ -20,7 +20,7 @@ GROUND = {"errors", "_validate", "_files", "_blocks", "_ridge", "_optional", "_t
 DATA = GROUND | {"votes", "datasets"}
 ANSWERS = GROUND | {"votes", "noise", "mechanisms"}
 TAUGHT = {"datasets", "schema", "partitioning", "executors", "features", "teachers"}
-BUDGETS = {"spending", "tested_budget", "cost_release", "budgets"}
+BUDGETS = {"spending", "tested_budget", "training_budget", "cost_release", "budgets"}
 CHARGED = ANSWERS | TAUGHT | BUDGETS | {"accounting", "release", "ledger", "labeller"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
@@ -46,10 +46,12 @@ ARROWS: dict[str, set[str]] = {
     "teachers": DATA | {"_models", "partitioning", "executors"},
     "spending": GROUND | {"mechanisms"},
     "tested_budget": GROUND | {"mechanisms", "accounting", "release", "spending"},
+    "training_budget": ANSWERS | {"accounting", "spending"},
     "cost_release": ANSWERS | {"accounting", "release"},
-    "budgets": GROUND | {"mechanisms", "accounting", "release", "spending", "tested_budget", "cost_release"},
+    "budgets": GROUND | {"mechanisms", "accounting", "release"} | BUDGETS - {"budgets"},
     "ledger": GROUND | BUDGETS | {"mechanisms", "accounting"},
     "labeller": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets"},
+    "probe": ANSWERS | BUDGETS | {"accounting", "ledger", "labeller", "datasets", "executors"},
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets", "cost_release"},
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
@@ -59,7 +61,7 @@ ARROWS: dict[str, set[str]] = {
     "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
     "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
-    "__init__": CHARGED | {"students", "report", "estimator", "runs", "service"},
+    "__init__": CHARGED | {"students", "probe", "report", "estimator", "runs", "service"},
 }
 LINES = 500
 

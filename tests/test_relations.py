@@ -23,6 +23,7 @@ SENTENCES = {
     "unit_replaced": "one unit is replaced by another; the number of units is public",
     "row_replaced": "one row is replaced by another; the number of rows is public",
     "one_teacher": "one teacher's votes change, on any of the queries",
+    "unit_added": "one unit is added or removed, with all its rows",
 }
 
 

@@ -36,12 +36,13 @@ from terrine.sensitive import Sensitive
 from terrine.votes import Votes, tally
 
 if TYPE_CHECKING:
-    from terrine.budgets import CountBudget, FilterBudget, TestedBudget
+    from terrine.budgets import CountBudget, FilterBudget, TestedBudget, TrainingBudget
     from terrine.datasets.data import PrivateData, PublicData
     from terrine.estimator import PATEClassifier
     from terrine.labeller import Labeller
     from terrine.ledger import Ledger
     from terrine.partitioning import new_key, partition
+    from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe
     from terrine.runs.local import Run
     from terrine.schema import Encoder, Schema, draft, read_table
     from terrine.students import SupervisedStudent, fit_student, load_student
@@ -58,6 +59,9 @@ _LATER = {
     "Ledger": "ledger",
     "PATEClassifier": "estimator",
     "PrivateData": "datasets.data",
+    "Probe": "probe",
+    "ProbeRows": "probe",
+    "ProbeSettings": "probe",
     "PublicData": "datasets.data",
     "Run": "runs.local",
     "Schema": "schema",
@@ -65,7 +69,9 @@ _LATER = {
     "SupervisedStudent": "students",
     "TeacherEnsemble": "teachers",
     "TestedBudget": "budgets",
+    "TrainingBudget": "budgets",
     "draft": "schema",
+    "fit_probe": "probe",
     "fit_student": "students",
     "fit_teachers": "teachers",
     "load_student": "students",
@@ -98,6 +104,9 @@ __all__ = [
     "Plan",
     "PooledFitWarning",
     "PrivateData",
+    "Probe",
+    "ProbeRows",
+    "ProbeSettings",
     "PublicData",
     "RdpCurve",
     "Run",
@@ -112,12 +121,14 @@ __all__ = [
     "TerrineError",
     "TestFailedError",
     "TestedBudget",
+    "TrainingBudget",
     "Votes",
     "answer",
     "cost",
     "draft",
     "expected_answered",
     "expected_cost",
+    "fit_probe",
     "fit_student",
     "fit_teachers",
     "guarantee",

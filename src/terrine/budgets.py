@@ -1,4 +1,4 @@
-"""What may be spent, fixed before the first query: numbers of queries and answers, a filter, or one test. Public.
+"""What may be spent, fixed beforehand: numbers of queries and answers, a filter, one test, or one training. Public.
 
 Spending is counted in whole numbers, so that no number of small charges can drift below the truth.
 """
@@ -33,6 +33,7 @@ from terrine.spending import (
     mechanism_to_json,
 )
 from terrine.tested_budget import TestedBudget
+from terrine.training_budget import TrainingBudget
 
 __all__ = [
     "LARGEST_EPSILON",
@@ -44,6 +45,7 @@ __all__ = [
     "FilterBudget",
     "Spending",
     "TestedBudget",
+    "TrainingBudget",
     "budget_from_json",
     "canonical",
     "difference",
@@ -256,7 +258,7 @@ class FilterBudget:
         }
 
 
-Budget = CountBudget | FilterBudget | TestedBudget
+Budget = CountBudget | FilterBudget | TestedBudget | TrainingBudget
 """Whatever a ledger can be made with."""
 
 
@@ -265,7 +267,12 @@ def budget_from_json(value: Any) -> Budget:
     if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
         raise InputError(f"This is not a budget of schema {SCHEMA}.")
     known: dict[str, Any] = {name: field for name, field in value.items() if name not in ("schema", "kind")}
-    kinds: dict[str, type[Budget]] = {"count": CountBudget, "filter": FilterBudget, "tested": TestedBudget}
+    kinds: dict[str, type[Budget]] = {
+        "count": CountBudget,
+        "filter": FilterBudget,
+        "tested": TestedBudget,
+        "training": TrainingBudget,
+    }
     kind = kinds.get(str(value.get("kind")))
     if kind is CountBudget:
         known.setdefault("accountant", "renyi")  # of budgets from before there was a choice
@@ -274,8 +281,8 @@ def budget_from_json(value: Any) -> Budget:
             known["cost_release"] = CostRelease.from_json(known["cost_release"])
     if kind is None or set(known) != {field.name for field in fields(kind)}:
         raise InputError(
-            "This JSON does not describe a budget: its kind must be count, filter or tested, with exactly that kind's "
-            "fields."
+            "This JSON does not describe a budget: its kind must be count, filter, tested or training, with exactly "
+            "that kind's fields."
         )
     if "mechanism" in known:
         known["mechanism"] = mechanism_from_json(known["mechanism"])

@@ -28,6 +28,7 @@ class Relation(StrEnum):
     UNIT_REPLACED = "unit_replaced"
     ROW_REPLACED = "row_replaced"
     ONE_TEACHER = "one_teacher"
+    UNIT_ADDED = "unit_added"
 
     @property
     def sentence(self) -> str:
@@ -56,4 +57,5 @@ _SENTENCES = {
     Relation.UNIT_REPLACED: "one unit is replaced by another; the number of units is public",
     Relation.ROW_REPLACED: "one row is replaced by another; the number of rows is public",
     Relation.ONE_TEACHER: "one teacher's votes change, on any of the queries",
+    Relation.UNIT_ADDED: "one unit is added or removed, with all its rows",
 }

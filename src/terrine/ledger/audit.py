@@ -19,16 +19,19 @@ from terrine.budgets import (
     mechanism_to_json,
 )
 from terrine.errors import InputError, LedgerError
-from terrine.ledger import cost, merkle, tested
+from terrine.ledger import cost, merkle, tested, training
 from terrine.ledger.derived import Derived
 from terrine.ledger.entries import (
+    BEGUN,
     COST,
     ENTRY_SCHEMA,
     KEY,
     NUMBER,
+    OUTPUT,
     RESERVE,
     REVOKE,
     SETTLE,
+    TRAIN,
     Entry,
     Head,
     Kept,
@@ -197,8 +200,10 @@ class _Audit:
             yield from self._key(entry)
         elif entry.kind in (COST, NUMBER):
             yield from cost.problems(entry, self.now, self.budget)
+        elif entry.kind in (TRAIN, BEGUN, OUTPUT):
+            yield from training.problems(entry, self.now, self.budget)
         else:
-            yield "is not a reservation, a settlement or an entry about a key or a published cost"
+            yield "is not a reservation, a settlement or an entry about a key, a published cost or a training"
         yield from self._totals(entry, change)
 
     def _totals(self, entry: Entry, change: Spending) -> Iterator[str]:

@@ -18,6 +18,7 @@ ENTRY_SCHEMA = "terrine.entry/2"
 RESERVE, SETTLE = "reserve", "settle"
 KEY, REVOKE = "key", "revoke"  # of the label service: a key was made, or is refused from here on
 COST, NUMBER = "cost", "number"  # what the answers cost is paid to be published, and the number that was
+TRAIN, BEGUN, OUTPUT = "train", "begun", "output"  # a training is charged; a step of it is begun, and its sum is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,8 @@ class Entry:
         time: UTC.
         kind: "reserve": charged its worst case before noise is drawn; "settle": lowered to what public outcomes show;
             "key", "revoke": a key of the label service was made or revoked, at no charge; "cost", "number": the one
-            number that the budget pays for beside its answers is charged, and kept.
+            number that the budget pays for beside its answers is charged, and kept; "train", "begun", "output": a
+            training is charged whole, a step of it is begun, and what the step released is kept.
         request_id, part: whose; a request that is sliced, or tried again after a crash, has several parts. Of a key,
             its id and 0.
         account: on whose behalf.
@@ -38,9 +40,10 @@ class Entry:
         secure: False where seeded noise was used.
         asked: of a reservation, the digest of what its request asks; "" where it came without one. Of a key or a
             revocation, the digest of its row. Of a tested release's settlement, its bit: "passed" or "failed". Of a
-            published cost, the digest of the answers that it is about, and then the number.
+            published cost, the digest of the answers that it is about, and then the number. Of a training's charge,
+            the digest of its settings.
         answers_digest: of a settlement, over the answers it kept. Of the charge of a tested release or a published
-            cost, the name of the noise that it pays for.
+            cost, the name of the noise that it pays for. Of a training's output, the digest of its file.
         total: charged for the whole ledger from here on; ``account_total``: for the account.
         digest: sha256 over the digest before and all other fields.
     """

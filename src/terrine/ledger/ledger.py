@@ -56,7 +56,8 @@ from terrine.ledger.entries import (
     checked_request_id,
     header_digest,
 )
-from terrine.ledger.tested import TestedRelease
+from terrine.ledger.tested import TestedRelease, refuse_others
+from terrine.ledger.training import Training
 from terrine.ledger.views import Point, RequestState, Summary
 from terrine.mechanisms import Mechanism, Outcome
 
@@ -118,6 +119,11 @@ class Ledger:
         """The verbs of publishing, once, what the answers cost, where the budget pays for it."""
         return CostNumber(self._store, self._start, self._budget)
 
+    @property
+    def training(self) -> Training:
+        """The verbs of a ledger that pays for the training of one probe, and for nothing else."""
+        return Training(self._store, self._start, self._budget)
+
     def reserve(
         self,
         mechanism: Mechanism,
@@ -165,7 +171,7 @@ class Ledger:
         self, mechanism: Mechanism, asks: Sequence[Ask], *, secure: bool = True
     ) -> list[Reservation | TerrineError]:
         """Grant each in order, in one transaction. A refused one writes nothing, and its error stands in its place."""
-        self._refuse_tested()
+        refuse_others(self._budget, self._name)
         text = canonical(mechanism_to_json(mechanism))
         self._budget.price(mechanism, n_queries=1, n_answers=1)  # its bounds may take a second: not under the lock
         checked = [_checked(ask) for ask in asks]
@@ -224,15 +230,8 @@ class Ledger:
                     f"{request_id!r}, part {part}, was settled with n_answered={settled.n_answers}, not {n_answered}."
                 )
 
-    def _refuse_tested(self) -> None:
-        if isinstance(self._budget, TestedBudget):
-            raise LedgerError(
-                f"The ledger {self._name} pays for one tested release, all of it at once, and for nothing else. Ask a "
-                "Labeller on it; for anything else begin a new ledger, whose epsilon and delta add to this one's."
-            )
-
     def _settle(self, page: Page, reserved: Part, n_answered: int, kept: Mapping[str, Kept]) -> None:
-        self._refuse_tested()
+        refuse_others(self._budget, self._name)
         mechanism = mechanism_from_text(reserved.mechanism)
         if not has_check(mechanism) and n_answered != reserved.n_queries:
             raise LedgerError(

@@ -115,6 +115,15 @@ class TestedRelease:
             return bit
 
 
+def refuse_others(budget: Budget, name: str) -> None:
+    """What is not the one release is not charged to its ledger."""
+    if isinstance(budget, TestedBudget):
+        raise LedgerError(
+            f"The ledger {name} pays for one tested release, all of it at once, and for nothing else. Ask a "
+            "Labeller on it; for anything else begin a new ledger, whose epsilon and delta add to this one's."
+        )
+
+
 def state_of(now: Transaction) -> ReleaseState | None:
     """From the entries of the one release."""
     entries = {entry.kind: entry for entry in now.of_request(RELEASE)}

@@ -12,7 +12,15 @@ from terrine import _validate
 from terrine._validate import JsonObject
 from terrine.accounting.costs import worst_case_cost
 from terrine.accounting.curves import Guarantee, RdpCurve
-from terrine.budgets import Budget, CountBudget, Spending, TestedBudget, canonical, mechanism_from_text
+from terrine.budgets import (
+    Budget,
+    CountBudget,
+    Spending,
+    TestedBudget,
+    TrainingBudget,
+    canonical,
+    mechanism_from_text,
+)
 from terrine.errors import InputError
 from terrine.ledger import cost, merkle
 from terrine.ledger.derived import Derived
@@ -117,6 +125,9 @@ def spent(now: Transaction, budget: Budget) -> RdpCurve:
     orders = budget.orders
     basis = "charged so far: progress, not a guarantee"
     curve = RdpCurve(orders, 0 * orders, basis)
+    if isinstance(budget, TrainingBudget):
+        last = now.last()
+        return budget.cost.curve(orders).renamed(basis) if last and last.total == budget.limit else curve
     sums = Derived.newest(now, now.last()).counts.sums
     if isinstance(budget, TestedBudget):
         return RdpCurve(orders, np.array([budget.rdp]), basis) if sums else curve

@@ -52,6 +52,11 @@ _PROTECTED = {
         "different rows",
         "Several units, such as a family, or one person under two names",
     ),
+    Relation.UNIT_ADDED: (
+        "unit",
+        "a given unit (say, a person with all of their rows) was in the private data, or was not",
+        "Several units, such as a family, or one person under two names",
+    ),
     Relation.ONE_TEACHER: (
         "teacher",
         "a given teacher, which learned from one share of the private data, voted as it did or differently",

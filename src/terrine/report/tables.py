@@ -15,7 +15,7 @@ from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus
 from terrine.accounting.curves import round_up
 from terrine.accounting.planning import Plan
-from terrine.budgets import Spending, TestedBudget
+from terrine.budgets import Spending, TestedBudget, TrainingBudget
 from terrine.ledger.views import Summary
 from terrine.mechanisms import ConfidentGNMax
 from terrine.published import PublishedGuarantee
@@ -239,8 +239,11 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
         f"δ={guarantee.delta:g}, for all answers that are ever given",
     )
     table.add_row("neighbors", "", escape(guarantee.relation.sentence))
-    table.add_row("questions charged", f"{found.queries:,}", "")
-    table.add_row("answers charged", f"{found.answers:,}", "")
+    if isinstance(found.budget, TrainingBudget):
+        table.add_row("steps charged", f"{found.queries:,}", "of one training; labels by its probe cost nothing more")
+    else:
+        table.add_row("questions charged", f"{found.queries:,}", "")
+        table.add_row("answers charged", f"{found.answers:,}", "")
     for name, left in found.remaining.items():
         table.add_row(f"{name} left", f"{left:,.6g}", "")
     if found.unsettled:

@@ -1,0 +1,189 @@
+"""A probe learns on a ledger: every step is charged before it is made, and a kill at any instant draws nothing twice.
+
+The order on disk is in `ledger.training`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.budgets import TrainingBudget
+from terrine.errors import InputError, LedgerError
+from terrine.executors import Executor
+from terrine.labeller.noise_file import NoiseFile
+from terrine.ledger import Ledger
+from terrine.noise import KeptNoise, Noise, SecureNoise, SeededNoise, as_noise
+from terrine.probe import exact
+from terrine.probe.descent import Descent
+from terrine.probe.model import Probe
+from terrine.probe.outputs import OutputFiles
+from terrine.probe.settings import ProbeSettings
+from terrine.probe.sums import ProbeRows, Step, gradient_sum
+from terrine.sensitive import Sensitive
+from terrine.training_budget import StepNoise
+
+Progress = Callable[[int, int], object]
+_Summed = Callable[[Step], Sensitive[NDArray[np.int64]]]
+
+
+def fit_probe(
+    rows: ProbeRows,
+    *,
+    settings: ProbeSettings,
+    ledger: Ledger,
+    rng: Noise | np.random.Generator | None = None,
+    executor: Executor | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Probe:
+    """Learn from private rows; called again after a stop or a kill, go on where it stopped.
+
+    Args:
+        settings: public, fixed before the first step; the ledger's charge names them.
+        ledger: with the `TrainingBudget` of these settings; its folder keeps noise (secret, while a step lasts) and
+            outputs (public).
+        rng: None is the secure sampler; a seeded one is for experiments, and there is no guarantee then.
+        executor, device: who sums blocks of rows, as in `gradient_sum`; the sum is the same by each of them.
+        progress: called with the number of steps begun and the number of steps.
+
+    Returns:
+        Probe, public: weights and `predict_proba`.
+
+    Formal guarantees:
+        `ledger.budget.guarantee()`, for all outputs, the weights and whatever is labeled by them.
+
+    [TERRINE, Thm. 21]
+    """
+    work = _Fit(settings, ledger, as_noise(rng), partial(gradient_sum, rows, executor=executor, device=device))
+    check_agreement(rows, settings, work.budget)
+    with work.alone():
+        work.charge()
+        while work.step < settings.steps:
+            work.next()
+            if progress is not None:
+                progress(work.step, settings.steps)
+        return work.probe()
+
+
+class _Fit:
+    """One call of `fit_probe`."""
+
+    def __init__(self, settings: ProbeSettings, ledger: Ledger, noise: Noise, summed: _Summed) -> None:
+        self._verbs = ledger.training
+        self.budget = budget = self._verbs.budget
+        if ledger.secrets is None:
+            raise InputError(
+                "A step's noise and output are kept in files, and this ledger is on a server. Give "
+                "Ledger(..., secrets=FOLDER), a folder of your own on this machine."
+            )
+        if isinstance(noise, KeptNoise):
+            raise InputError("rng must be a sampler: every step keeps its own noise.")
+        self._source: SecureNoise | SeededNoise = noise
+        self._summed, self._settings, self._ledger, self._folder = summed, settings, ledger, ledger.secrets
+        self._outputs = OutputFiles(self._folder, ledger.id, budget.dimension)
+        self._descent = Descent(settings, planned_units=budget.planned_units)
+        self.step = 0  # the last one that is done with: kept or lost
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Of two that train at once, one would take the other's step for lost."""
+        with (self._outputs.made() / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LedgerError(
+                    "Another process is training on this ledger. Wait until it is done, or stop it; the same call "
+                    "then goes on where it stopped."
+                ) from None
+            yield
+
+    def charge(self) -> None:
+        """Charge, or take up what was charged before; the outputs that are kept move the weights again."""
+        asked = self._settings.digest()
+        state = self._verbs.charge(asked)
+        if state.asked != asked:
+            raise LedgerError(
+                "The ledger pays for a training with other settings, and for one training only. Nothing was drawn. "
+                "Go on with those settings, or begin a new ledger: its epsilon and delta add to this one's."
+            )
+        for step in range(1, state.begun + 1):
+            self._take_up(step, state.outputs.get(step))
+
+    def next(self) -> None:
+        """Begin, draw, sum, keep: the next step."""
+        step = self.step + 1
+        if self._verbs.begin(step, secure=self._source.secure):
+            self._noise(step).draw(self._source)
+        self._finish(step)  # where another machine began it there is no noise here, and it is lost here
+
+    def probe(self) -> Probe:
+        state = self._verbs.state()
+        if state is None or not state.outputs:
+            raise LedgerError(
+                "Every step of the training was lost before it was finished: epsilon is spent, and nothing was "
+                "learned. A new ledger adds its own epsilon and delta."
+            )
+        return Probe(
+            weights=self._descent.average(),
+            settings=self._settings,
+            steps_kept=len(state.outputs),
+            guarantee=self.budget.guarantee() if state.secure else None,
+        )
+
+    def _take_up(self, step: int, digest: str | None) -> None:
+        """A step that was begun before: its output, or what is left to do for it, or nothing where it is lost."""
+        if digest is None and (there := self._outputs.found(step)) is not None:  # killed before the ledger had it
+            digest = self._verbs.keep(step, there)
+        if digest is None:
+            self._finish(step)
+            return
+        self._noise(step).destroy()
+        self._move(step, self._outputs.read(step, digest))
+
+    def _finish(self, step: int) -> None:
+        """From the noise that is kept to the output that is kept; a step without noise is lost."""
+        kept = self._kept(step)
+        if kept is None:
+            self._noise(step).destroy()  # what a kill left unfinished beside it
+            self.step = step
+            return
+        weights = exact.whole_weights(self._descent.weights)
+        found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
+        with np.errstate(over="ignore"):
+            output = found.reveal().ravel() + kept  # charged, begun and noisy: this may be shown
+        digest = self._verbs.keep(step, self._outputs.write(step, output))
+        self._noise(step).destroy()
+        self._move(step, self._outputs.read(step, digest))
+
+    def _kept(self, step: int) -> NDArray[np.int64] | None:
+        noise = self._noise(step).any()
+        [(sigma, shape)] = StepNoise(self.budget, step).draws
+        return None if noise is None else noise.gaussian(shape, sigma=sigma)
+
+    def _move(self, step: int, output: NDArray[np.int64]) -> None:
+        self._descent.add(step, output)
+        self.step = step
+
+    def _noise(self, step: int) -> NoiseFile:
+        return NoiseFile(self._folder, self._ledger.id, StepNoise(self.budget, step))
+
+
+def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:
+    """Refuse settings that are not those of the rows and of the budget."""
+    pairs = {
+        "features": (settings.n_features, rows.n_features),
+        "classes": (settings.n_classes, rows.n_classes),
+        "steps": (settings.steps, budget.steps),
+        "clip in lattice steps": (settings.lattice_clip, budget.clip),
+        "weights": (settings.dimension, budget.dimension),
+    }
+    for name, (ours, theirs) in pairs.items():
+        if ours != theirs:
+            whose = "the rows have" if name in ("features", "classes") else "the ledger's budget has"
+            raise InputError(f"The settings have {name} {ours}, and {whose} {theirs}. They must be the same.")

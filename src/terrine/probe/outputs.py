@@ -1,0 +1,69 @@
+"""The outputs of a training's steps, each in a file that is written once: public, and named in the ledger's chain."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine._files import sync_folder, write_once
+from terrine.errors import LedgerError
+
+_MAGIC = b"terrine.output/1\n"
+
+
+@dataclass(frozen=True)
+class OutputFiles:
+    """Where the outputs of one ledger's training are.
+
+    Args:
+        folder: of the ledger.
+        ledger_id: whose.
+        dimension: numbers in an output.
+    """
+
+    folder: Path
+    ledger_id: str
+    dimension: int
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"training-{self.ledger_id}" / f"step-{step:05}.out"
+
+    def made(self) -> Path:
+        """Their folder, which is there from now on."""
+        found = self.path(0).parent
+        if not found.exists():
+            found.mkdir(exist_ok=True)
+            sync_folder(self.folder)
+        return found
+
+    def write(self, step: int, output: NDArray[np.int64]) -> str:
+        """Keep an output unless the step has one: its digest, or that of the one that was there."""
+        path = self.made() / self.path(step).name
+        write_once(path, self._head(step) + output.astype("<i8").tobytes())
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def found(self, step: int) -> str | None:
+        """The digest of what is there for a step."""
+        path = self.path(step)
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+    def read(self, step: int, digest: str) -> NDArray[np.int64]:
+        """(dimension,) the output that the ledger has by this digest."""
+        path = self.path(step)
+        if not path.exists():
+            raise LedgerError(
+                f"{path} is gone: it holds what step {step} of the training released, and the training cannot go on "
+                "without it. Copy it from the machine that made the step."
+            )
+        content = path.read_bytes()
+        head = self._head(step)
+        if hashlib.sha256(content).hexdigest() != digest or content[: len(head)] != head:
+            raise LedgerError(f"{path} was changed: it is not the output that the ledger has. Restore the file.")
+        return np.frombuffer(content[len(head) :], dtype="<i8").astype(np.int64)
+
+    def _head(self, step: int) -> bytes:
+        return _MAGIC + f"{self.ledger_id} {step} {self.dimension}\n".encode()

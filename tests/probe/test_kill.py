@@ -1,0 +1,178 @@
+"""A training is killed at every point of its steps: charged before it begins, no step drawn twice, no noise used twice.
+
+The machinery is that of `tests/labeller/kills.py`: every write to the ledger, every commit, everything that is done to
+a file, every draw and every sum is a point at which the process can be killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+import tempfile
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from tests.labeller import kills
+from tests.ledger.test_kill import fork, note, notes, outcome
+from tests.soak import amount
+
+from terrine.labeller.noise_file import NoiseFile
+from terrine.ledger import Ledger
+from terrine.probe import ProbeRows, ProbeSettings, fit_probe
+from terrine.probe import fit as fit_module
+from terrine.probe.outputs import OutputFiles
+from terrine.probe.sums import gradient_sum
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
+SETTINGS = ProbeSettings(n_features=2, n_classes=2, steps=4)
+BUDGET = SETTINGS.budget(epsilon=1.0, delta=1e-5, planned_units=40)
+PHASES = ("nothing", "charged", "begun", "noise", "file", "chained", "step")
+_MADE, _DRAW, _WRITE = NoiseFile._made, NoiseFile.draw, OutputFiles.write
+
+
+def work(folder, step=lambda: None):
+    """Train; whatever is drawn, summed and shown is noted elsewhere."""
+    apart = folder.with_name(f"{folder.name}-notes")
+
+    def made(self, source):
+        note(apart, "draws", self.budget.step)
+        step()
+        found = _MADE(self, source)
+        step()
+        return found
+
+    def summed(rows, given, **options):
+        note(apart, "sums", hashlib.sha256(given.weights.tobytes()).hexdigest())
+        step()
+        found = gradient_sum(rows, given, **options)
+        step()
+        return found
+
+    def written(self, number, output):
+        note(apart, "outputs", [number, hashlib.sha256(output.tobytes()).hexdigest()])
+        step()
+        found = _WRITE(self, number, output)
+        step()
+        return found
+
+    def drawn(self, source):
+        found = _DRAW(self, source)
+        note(apart, "kept", self.budget.step)
+        step()
+        return found
+
+    NoiseFile.draw = drawn
+    NoiseFile._made, OutputFiles.write, fit_module.gradient_sum = made, written, summed
+    with Ledger(folder / "ledger.sqlite", budget=BUDGET) as ledger:
+        step()
+        probe = fit_probe(ProbeRows(X, Y, n_classes=2), settings=SETTINGS, ledger=ledger)
+        note(apart, "left", [probe.steps_kept, probe.weights.tolist(), probe.guarantee.epsilon])
+    step()
+
+
+def check(folder):
+    """What must hold at any moment; how far it came."""
+    apart = folder.with_name(f"{folder.name}-notes")
+    draws, sums, outputs = (notes(apart, name) for name in ("draws", "sums", "outputs"))
+    assert len(set(draws)) == len(draws), "a step was drawn for twice"
+    assert len({number for number, _ in outputs}) == len({tuple(one) for one in outputs}), "two outputs of one noise"
+    files = kills.noise_files(folder)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files), "the noise is for its owner alone"
+    state = None
+    if (folder / "ledger.sqlite").exists() and (folder / "ledger.sqlite").stat().st_size:
+        with Ledger(folder / "ledger.sqlite", budget=BUDGET) as ledger:
+            assert ledger.verify() == []
+            state, spent, place = ledger.training.state(), ledger.summary().queries, ledger.id
+            assert ledger.budget.guarantee() == BUDGET.guarantee()
+            assert spent == (0 if state is None else BUDGET.steps), "not charged whole"
+            for number, digest in (state.outputs if state else {}).items():
+                content = OutputFiles(folder, place, BUDGET.dimension).path(number).read_bytes()
+                assert hashlib.sha256(content).hexdigest() == digest
+    if state is None:
+        assert not draws, "noise was drawn that nobody paid for"
+        assert not sums, "rows were summed before the charge"
+        return "nothing"
+    assert max(draws, default=0) <= state.begun, "noise was drawn for a step that was not begun"
+    assert len(state.outputs) <= len(draws) <= state.begun <= BUDGET.steps
+    if state.begun == 0:
+        return "charged"
+    if state.begun in state.outputs:
+        return "chained" if files else "step"
+    if (folder / f"training-{place}" / f"step-{state.begun:05}.out").exists():
+        return "file"
+    return "noise" if any(path.suffix == ".secret" for path in files) else "begun"
+
+
+def once(where, points):
+    """One training, killed at these points of as many processes, then run to its end, twice; where it was killed."""
+    folder = kills.new_folder(where)
+    apart = folder.with_name(f"{folder.name}-notes")
+    phases = []
+    for point in points:
+        if not outcome(fork(kills.doomed, work, point, folder)):
+            break
+        phases.append(check(folder))
+    for _ in range(2):
+        assert not outcome(fork(work, folder))
+        assert check(folder) in ("step", "begun")  # the last one may be lost
+        assert kills.noise_files(folder) == []
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        state = ledger.training.state()
+    kept, lost = len(state.outputs), BUDGET.steps - len(state.outputs)
+    assert state.begun == BUDGET.steps
+    assert lost <= phases.count("begun"), "more steps were lost than were killed before their noise was kept"
+    assert set(notes(apart, "kept")) <= set(state.outputs), "a step was lost whose noise was kept"
+    left = notes(apart, "left")
+    assert all(one == left[0] for one in left), "what was learned changed"
+    assert left[0][0] == kept
+    return phases
+
+
+def at_every_step(where, first, stride):
+    return kills.at_every_step(lambda points: once(where, points), first, stride)
+
+
+def at_random(where, fits, times):
+    """At least so many trainings and kills in all."""
+    chance, phases, n_fits = random.Random(), Counter(), 0
+    while phases.total() < times or n_fits < fits:
+        phases.update(once(where, [chance.randint(1, LAST) for _ in range(chance.randint(3, 8))]))
+        n_fits += 1
+    return [n_fits, phases]
+
+
+LAST = 150  # points of a training, about
+
+
+run = partial(kills.program, "tests.probe.test_kill")
+
+
+def main(folder, call):
+    once_before = Path(tempfile.mkdtemp(dir=folder))  # what is imported or computed once, no child need do again
+    with Ledger(once_before / "ledger.sqlite", budget=BUDGET) as ledger:
+        fit_probe(ProbeRows(X, Y, n_classes=2), settings=SETTINGS, ledger=ledger)
+    name, *arguments = json.loads(call)
+    print(json.dumps(globals()[name](Path(folder), *arguments)))
+
+
+def test_killed_at_every_point(record_property):
+    seen = Counter(run("at_every_step", *amount((3, 13), soak=(1, 1))))  # where time is short, at every 13th one
+    assert set(seen) <= set(PHASES)
+    assert set(PHASES) - set(seen) <= amount({"nothing", "charged", "file", "chained", "step"}, soak=set())
+    record_property("kills", seen.total())
+
+
+def test_killed_again_and_again(record_property):
+    fits, seen = run("at_random", *amount((2, 6), soak=(20, 100)))
+    assert sum(seen.values()) >= amount(6, soak=100)
+    record_property("fits", fits)
+    record_property("kills", sum(seen.values()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

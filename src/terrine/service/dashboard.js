@@ -17,6 +17,8 @@ const WHETHER = {
     "that person was in the private data, with all of their rows, or a different person in their place",
   unit_any:
     "that person was in the private data, with all of their rows, or not at all",
+  unit_added:
+    "that person was in the private data, with all of their rows, or not at all",
   one_teacher:
     "the one teacher that learned from that person’s share voted as it did, or differently",
 };

@@ -252,7 +252,7 @@ class ResidualNets:
         self.graph = graph
 
     def train(self, steps: int, *, of: int | None = None) -> float:
-        """Seconds that so many steps took, of the paper's schedule shrunk to ``of`` steps (None: to ``steps``)."""
+        """Seconds that these steps took, by the paper's schedule shrunk to ``of`` steps (None: to ``steps``)."""
         recipe = replace(PAPER_GLYPH, steps=of or steps)
         self.record()
         if ON_GPU:

@@ -8,8 +8,8 @@ import stat
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from tests import postgres
+from tests.ledger.tampering import tampered
 
 from terrine.accounting.costs import budget_curve, cost, unit_costs
 from terrine.accounting.curves import RdpCurve, guarantee
@@ -297,15 +297,6 @@ def test_what_is_no_sampler_or_has_no_folder_is_refused(tmp_path):
 
 
 # ---- the audit
-
-
-def tampered(folder, statement):
-    engine = sa.create_engine(f"sqlite:///{folder / 'ledger.sqlite'}")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP TRIGGER terrine_entries_no_update")
-        connection.exec_driver_sql(statement)
-    engine.dispose()
-    return " ".join(Ledger(folder / "ledger.sqlite").verify())
 
 
 @pytest.mark.parametrize(

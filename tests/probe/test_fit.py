@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 from tests import postgres
+from tests.ledger.tampering import tampered
 
 from terrine import GNMax, Ledger, SeededNoise
 from terrine.budgets import CountBudget, TrainingBudget, budget_from_json, canonical, difference
@@ -421,15 +421,6 @@ def test_a_budget_comes_back_from_json():
         TrainingBudget(**{**vars(BUDGET), "noise": 2**21 - 1})
     assert SecureNoise().gaussian((1,), sigma=2**21 / UNIT).dtype == np.int64  # what a budget allows can be drawn
     assert math.isclose(BUDGET.guarantee().epsilon, 2.0, rel_tol=1e-6)
-
-
-def tampered(folder, statement):
-    engine = sa.create_engine(f"sqlite:///{folder / 'ledger.sqlite'}")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP TRIGGER terrine_entries_no_update")
-        connection.exec_driver_sql(statement)
-    engine.dispose()
-    return " ".join(Ledger(folder / "ledger.sqlite").verify())
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def at_every_step(where, first, stride):
 
 
 def at_random(where, fits, times):
-    """At least so many trainings and kills in all."""
+    """At least these numbers of trainings and kills in all."""
     chance, phases, n_fits = random.Random(), Counter(), 0
     while phases.total() < times or n_fits < fits:
         phases.update(once(where, [chance.randint(1, LAST) for _ in range(chance.randint(3, 8))]))

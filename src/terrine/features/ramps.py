@@ -14,7 +14,7 @@ Rows = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
 
 _PIECES = 8  # between quantiles of a column
-_FEW = 2  # different values: a column of so many is no number to bend
+_FEW = 2  # different values: a column with no more than these is no number to bend
 _RARE = 0.1  # the least deviation to divide by: a category of one row in a hundred is not blown up without end
 FAR = 5.0  # deviations: what lies further out in a new row counts as this
 _MOST = 40  # columns that are bent; where there are more, a slope each is enough

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -281,6 +282,18 @@ def test_the_same_on_a_server(where, tmp_path):
             fit_probe(rows(), settings=SETTINGS, ledger=ledger, progress=stop_after(3))
         assert fit_probe(rows(), settings=SETTINGS, ledger=ledger).steps_kept == 12
         assert ledger.verify() == []
+
+
+def test_neither_ledger_nor_files_tell_how_long_a_step_took(tmp_path):
+    with pytest.raises(Stopped):
+        trained(tmp_path, progress=stop_after(2))
+    time.sleep(0.01)
+    trained(tmp_path)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        lines = [json.loads(line) for line in ledger.export()]
+        assert ledger.verify() == []
+    assert len({line["time"] for line in lines if line.get("kind") in ("train", "begun", "output")}) == 1
+    assert len({path.stat().st_mtime for path in tmp_path.glob("training-*/step-*")}) == 1
 
 
 def test_seeded_noise_has_no_guarantee(tmp_path):

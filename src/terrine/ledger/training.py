@@ -104,7 +104,7 @@ class Training:
         return digest
 
     def _add(self, now: Transaction, part: Part, *, change: Spending, digest: str = "") -> None:
-        page = Page(now, self._start, accounts={""})
+        page = Page(now, self._start, accounts={""}, clock=part.kind == TRAIN)  # a step takes longer with more rows
         page.add(part, change=change, noise=digest)
         page.write()
 

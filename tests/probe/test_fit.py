@@ -415,6 +415,20 @@ def test_two_at_once_are_refused(tmp_path):
             trained(tmp_path)
 
 
+def test_a_machine_that_comes_second_to_a_step_stops(tmp_path):
+    """Else each of the two would learn from some of the steps."""
+    with Ledger(tmp_path / "ledger.sqlite", budget=BUDGET) as ledger:
+
+        def other(step, steps):
+            if step == 2:
+                ledger.training.begin(3, secure=True)
+
+        with pytest.raises(LedgerError, match="Another machine has begun step 3"):
+            fit_probe(rows(), settings=SETTINGS, ledger=ledger, progress=other)
+        assert sorted(ledger.training.state().outputs) == [1, 2]
+    assert trained(tmp_path).steps_kept == 11  # the other one was killed
+
+
 def test_an_output_that_is_gone_or_changed_is_seen(tmp_path):
     trained(tmp_path)
     path = next(tmp_path.glob("training-*")) / "step-00004.out"

@@ -116,7 +116,7 @@ def once(where, points):
         state = ledger.training.state()
     kept, lost = len(state.outputs), BUDGET.steps - len(state.outputs)
     assert state.begun == BUDGET.steps
-    assert lost == phases.count("begun"), "a step was lost that was not killed between its begin and its output"
+    assert lost <= phases.count("begun"), "a step was lost that was not killed between its begin and its output"
     left = notes(apart, "left")
     assert all(one == left[0] for one in left), "what was learned changed"
     assert left[0][0] == kept

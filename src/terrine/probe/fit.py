@@ -122,10 +122,14 @@ class _Fit:
                 "an older ledger was restored. Put back the newest one; if it is gone, the training cannot go on."
             )
         output = self._output()
-        if self._verbs.begin(step, secure=self._source.secure):
-            digest = self._verbs.keep(step, self._outputs.write(step, output.reveal()))  # charged, begun and noisy
-            self._descent.add(step, self._outputs.read(step, digest))
-        self.step = step  # where another machine began it, it is lost here
+        if not self._verbs.begin(step, secure=self._source.secure):
+            raise LedgerError(
+                f"Another machine has begun step {step} of this training. Let it finish, and call this again with a "
+                "copy of its outputs; or stop it first, and this goes on from here."
+            )
+        digest = self._verbs.keep(step, self._outputs.write(step, output.reveal()))  # charged, begun and noisy
+        self._descent.add(step, self._outputs.read(step, digest))
+        self.step = step
 
     def probe(self) -> Probe:
         state = self._verbs.state()

@@ -22,7 +22,7 @@ from terrine.errors import InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee
-from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
+from terrine.runs.config import RunConfig, Settings, StudentConfig, differences, read_settings, write_config
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
 from terrine.students.card import StudentResult
@@ -171,7 +171,7 @@ def begin(settings: Settings, folder: Path) -> None:
     check_extras(settings, report=False)
     path = folder / "config.toml"
     if path.is_file():
-        changed = differences(settings, read_settings(path))
+        changed = [key for key in differences(settings, read_settings(path)) if not _left_out(key, settings)]
         for key in changed:
             if made := _made_with(key, folder):
                 raise InputError(
@@ -191,6 +191,11 @@ def begin(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     _write_settings(path, settings)
+
+
+def _left_out(key: str, settings: Settings) -> bool:
+    """Runs of an older version were begun with min_units = 1, and keep it where the settings do not name another."""
+    return key == "teachers.min_units" and isinstance(settings, RunConfig) and settings.teachers.min_units is None
 
 
 # Settings that decide neither what is taught, asked or answered, nor what the student is

@@ -58,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
     "estimator": CHARGED | {"students", "published", "tested_route", "runs"},
     "service": CHARGED,
-    "runs": CHARGED | {"students", "published", "report", "service", "tested_route"},
+    "runs": CHARGED | {"students", "published", "report", "service", "tested_route", "probe"},
     "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "__init__"},
     "__main__": {"cli"},
     "__init__": CHARGED | {"students", "probe", "report", "estimator", "runs", "service"},

@@ -55,7 +55,7 @@ from terrine.teachers.preflight import Preflight, sample
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once

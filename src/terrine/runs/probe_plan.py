@@ -80,6 +80,15 @@ def check_neighbors(private: PrivateData, settings: RunConfig) -> None:
         )
 
 
+def covered(relation: Relation, settings: RunConfig) -> Relation:
+    """What the budget of teachers with this relation is for: their own, or a part of it that the settings ask for."""
+    if settings.privacy.neighbors is None:
+        return relation
+    if not relation.covers(Relation.UNIT_ADDED):
+        raise InputError(f'privacy.neighbors = "unit_added" does not hold here: {relation.sentence}. Leave it out.')
+    return Relation.UNIT_ADDED
+
+
 def features_config(settings: ProbeConfig, people: People) -> FeaturesConfig:
     """As the settings ask for them, with as many components as this budget can make use of."""
     asked = settings.features
@@ -112,10 +121,10 @@ class ProbePlan:
     @classmethod
     def from_json(cls, value: Any) -> ProbePlan:
         if value.get("schema") != SCHEMA:
-            raise InputError(f"this is no plan of a probe of schema {SCHEMA}.")
+            raise InputError(f"the plan does not have the schema {SCHEMA}.")
         budget = budget_from_json(value["budget"])
         if not isinstance(budget, TrainingBudget):
-            raise InputError("this is no plan of a probe: its budget pays for something else.")
+            raise InputError("the plan is not that of a probe: its budget does not pay for a training.")
         return cls(settings=ProbeSettings.from_json(value["settings"]), budget=budget)
 
 

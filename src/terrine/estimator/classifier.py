@@ -65,7 +65,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         target: the tested route's epsilon, beside ``mechanism``; with ``epsilon`` it is planned, to give as many right
             answers as the worst case would at that epsilon.
         method: "hashed" or "balanced" shares.
-        min_units: fewer people than this in a share are refused.
+        min_units: fewer people than this in a share are refused (default: 1 where their number is public, else 0, since
+            one person could decide whether there is a refusal).
         planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
             neighboring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
             A probe divides by it, and needs one.
@@ -123,7 +124,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         epsilon: float | None = None,
         consensus: float = 0.8,
         method: Literal["hashed", "balanced"] = "hashed",
-        min_units: int = 1,
+        min_units: int | None = None,
         planned_units: int | None = None,
         neighbors: Literal["unit_added"] | None = None,
         accept_large_delta: bool = False,

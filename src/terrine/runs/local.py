@@ -224,7 +224,7 @@ class Run(Answered):
     def _key(self) -> Path:
         return self.folder / "partition.key"
 
-    def _dealt(self, *, min_units: int) -> Partition:
+    def _dealt(self, *, min_units: int | None) -> Partition:
         settings, key = self.config.teachers, self._key.read_bytes()
         return partition(
             self._rows, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units

@@ -205,7 +205,7 @@ def begin(settings: Settings, folder: Path) -> None:
     path = folder / "config.toml"
     if path.is_file():
         before = read_settings(path)
-        changed = differences(settings, before)
+        changed = [key for key in differences(settings, before) if not _left_out(key, settings)]
         by_probe = learns_probe(before, folder)
         for key in changed:
             if made := _made_with(key, folder, by_probe=by_probe):
@@ -226,6 +226,11 @@ def begin(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     _write_settings(path, settings)
+
+
+def _left_out(key: str, settings: Settings) -> bool:
+    """Runs of an older version were begun with min_units = 1, and keep it where the settings do not name another."""
+    return key == "teachers.min_units" and isinstance(settings, RunConfig) and settings.teachers.min_units is None
 
 
 # Settings that decide neither what is taught, asked or answered, nor what the student is

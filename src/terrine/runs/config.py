@@ -72,7 +72,7 @@ class TeachersConfig(_Part):
     options: dict[str, Any] = Field(default_factory=dict)  # of the estimator, a recipe, or the teacher
     module_options: dict[str, Any] = Field(default_factory=dict)  # keywords of that function
     partition: Literal["hashed", "balanced"] = "hashed"
-    min_units: int = Field(default=1, ge=0)
+    min_units: int | None = Field(default=None, ge=0)  # None: 1 where the number of units is public, else 0
     first_id: int = Field(default=0, ge=0)
     keep: bool = True  # false: votes only, which is enough for everything but a service
     executor: Literal["serial", "processes", "ray"] = "processes"

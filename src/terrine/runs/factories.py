@@ -27,7 +27,7 @@ from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",

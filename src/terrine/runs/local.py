@@ -66,7 +66,7 @@ from terrine.teachers.preflight import Preflight, sample
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
@@ -224,7 +224,7 @@ class Run(Answered):
     def _key(self) -> Path:
         return self.folder / "partition.key"
 
-    def _dealt(self, *, min_units: int) -> Partition:
+    def _dealt(self, *, min_units: int | None) -> Partition:
         settings, key = self.config.teachers, self._key.read_bytes()
         return partition(
             self._rows, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units

@@ -6,7 +6,6 @@ others may be shown.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine._files import write_atomically, write_once
+from terrine._files import write_atomically
 from terrine._validate import other_schema
 from terrine.accounting.advice import Advice
 from terrine.datasets import PrivateData, Task
@@ -26,6 +25,7 @@ from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.runs.base import Learning, begin, learns_probe, read_json, write_json
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"
-_CHUNK = 1 << 25  # bytes of rows that are hashed at once
 _ROWS = 65_536  # private rows whose features are made at once
 
 
@@ -283,26 +282,12 @@ class ProbeRun(Learning):
         """The private rows, refused where they are not those that the training began with."""
         private = self.task.private
         assert private is not None
-        path, digest = self.folder / "private.sha256", _digest(private)
-        write_once(path, f"{digest}\n".encode(), mode=0o600)
-        if path.read_text().strip() != digest:
+        if not same_rows(private, self.folder / "private.sha256"):
             raise InputError(
                 f"The private data have changed since the training in {self.folder} began. Put the data back, or begin "
                 "a new run with --out."
             )
         return private
-
-
-def _digest(private: PrivateData) -> str:
-    """Of rows, labels and units. Secret: whoever guesses all of the data could check the guess."""
-    found = hashlib.sha256()
-    for array in (private.X, private.y, np.zeros(0) if private.unit is None else private.unit):
-        rows = np.asanyarray(array)
-        found.update(f"{rows.dtype.str} {rows.shape}".encode())
-        step = max(1, _CHUNK // max(1, rows[:1].nbytes))
-        for start in range(0, len(rows), step):
-            found.update(np.ascontiguousarray(rows[start : start + step]).tobytes())
-    return found.hexdigest()
 
 
 def _with_noise(made: FittedStudent, own: FittedStudent) -> FittedStudent:

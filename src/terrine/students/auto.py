@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.errors import InputError, TerrineError
-from terrine.features import AutoFeatures, AutoRecipe, fit_auto
+from terrine.features import AnyFeatures, AutoFeatures, AutoRecipe, fit_auto
 from terrine.features.auto import device_of
 from terrine.students.consistency import MatchStudent
-from terrine.students.features import AnyFeatures, FeatureStudent
+from terrine.students.features import FeatureStudent
 from terrine.students.lessons import Lessons
 from terrine.students.supervised import SupervisedStudent
 

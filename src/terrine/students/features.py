@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import DataError, InputError, StoreError
-from terrine.features import AutoFeatures, Features
+from terrine.features import AnyFeatures, AutoFeatures, Features
 from terrine.features.edges import Edges
 from terrine.students.fitted import Fitted, Folder
 from terrine.students.lessons import About, Lessons
 from terrine.students.onnx import EXPORTABLE
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
-AnyFeatures = Features | Edges | AutoFeatures
 KIND, FEATURES, EDGES, AUTO = "estimator on features", "features.safetensors", "edges", "auto"
 _NAMED: dict[type, str] = {Edges: EDGES, AutoFeatures: AUTO}  # the others by their number
 

@@ -12,10 +12,9 @@ from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.rows import Rows
 from terrine.errors import InputError
 from terrine.estimator.people import People
-from terrine.features import AutoRecipe, fit_auto
+from terrine.features import AnyFeatures, AutoRecipe, fit_auto
 from terrine.probe import components_by_rule
 from terrine.sensitive import unheard
-from terrine.students.features import AnyFeatures
 
 _COMPONENTS = 500  # of a set of features, at most
 _ROWS = 65_536  # private rows at a time

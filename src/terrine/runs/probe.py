@@ -46,8 +46,8 @@ from terrine.runs.tasks import public_labels_of, task_of
 from terrine.sensitive import unheard
 
 if TYPE_CHECKING:
+    from terrine.features import AnyFeatures
     from terrine.students import FittedStudent
-    from terrine.students.features import AnyFeatures
 
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"

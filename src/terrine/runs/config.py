@@ -13,7 +13,7 @@ from pydantic import Field, Strict, ValidationError, model_validator
 from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
 from terrine.runs.cost_config import COST_KEYS, CostSettings
-from terrine.runs.features_config import FeaturesConfig, spelled_out
+from terrine.runs.features_config import FeaturesConfig, placed, spelled_out
 from terrine.runs.features_config import Part as _Part
 
 Count = Field(ge=1)
@@ -249,6 +249,10 @@ class RunConfig(_Part):
     rounds: list[RoundConfig] | None = Field(default=None, min_length=1)
     student: StudentConfig = StudentConfig()
 
+    @property
+    def takes_texts(self) -> bool:
+        return self.features is not None and self.features.takes_texts
+
     @model_validator(mode="before")
     @classmethod
     def _rounds_are_a_mechanism(cls, given: Any) -> Any:
@@ -374,6 +378,8 @@ def read_settings(path: str | Path) -> Settings:
                 if "\0" in data[name]:
                     raise InputError(f"{path.name}: data.{name} must be a file name, and has a null character.")
                 data[name] = str((path.parent / data[name]).resolve())
+    if "features" in given:
+        given["features"] = placed(given["features"], path.parent)
     kind: type[Settings] = RemoteConfig if "labels" in given else RunConfig
     try:
         return kind.model_validate(given)

@@ -88,7 +88,7 @@ def dry_run(source: str | Path) -> DryRun:
     given = Run(path).given if path.is_dir() else read_config(path)
     check_options(given)
     check_extras(given, report=True)
-    task, privacy = task_of(given.data), given.privacy
+    task, privacy = task_of(given.data, texts=given.takes_texts), given.privacy
     about: dict[str, Any] = {
         "data": given.data.name or "own data",
         "n_classes": len(task.classes),

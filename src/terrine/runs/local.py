@@ -112,7 +112,7 @@ class Run(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.given.data, run=self.folder)
+        return task_of(self.given.data, run=self.folder, texts=self.given.takes_texts)
 
     @property
     def _rows(self) -> PrivateData:
@@ -153,7 +153,8 @@ class Run(Learning):
                 progress=progress,
             )
             X = self.task.public.X
-            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
+            dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype})
         return shares
 
     @cached_property
@@ -321,6 +322,8 @@ class Run(Learning):
     def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
         rows = read_json(self.folder / "rows.json", "terrine teach")
+        if rows.get("dtype") == "text":
+            raise InputError(f"The rows of {self.folder} are texts, and a service takes rows of numbers.")
         try:
             shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
         except (KeyError, TypeError, ValueError):
@@ -423,6 +426,10 @@ class Run(Learning):
     @property
     def _teacher(self) -> Teacher:
         return teacher_of(self.config.teachers)
+
+    def own_features(self) -> Any:
+        """Features by an encoder of the user's own, which a student may not carry; None where there is none."""
+        return self._features() if self.config.features is not None and self.config.features.own else None
 
     def _features(self) -> AnyFeatures:
         """What the student sees of a row: as the teachers do."""

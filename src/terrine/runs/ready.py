@@ -65,6 +65,11 @@ def check_extras(config: Settings, *, report: bool) -> None:
     if isinstance(config, RunConfig):
         if config.features is not None and config.features.kind in ("learned", "auto"):
             needed.append(("safetensors", "to keep the features", "torch"))
+        if config.features is not None and config.features.own:
+            by = config.features.kind
+            needed.append(("safetensors", "to keep the features", "torch"))
+            needed += [("onnxruntime", "to run the encoder", "onnx")] if by == "onnx" else []
+            needed += [("torch", "to run the encoder", "torch")] if by in ("torch", "sentence-transformers") else []
         if config.teachers.kind in ("conv", "module"):
             needed.append(("torch", "to train the teachers", "torch"))
         if config.teachers.keep:

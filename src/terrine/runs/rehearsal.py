@@ -211,7 +211,7 @@ def rehearse_run(
         labelled: a file of labeled public rows; None with a built-in data set, which brings them.
         units: a planning number; else the one in the settings.
     """
-    X, y, classes = labelled_of(config.data, labelled)
+    X, y, classes = labelled_of(config.data, labelled, texts=config.takes_texts)
     features: Any = None
     if config.features is not None:
         features = features_of(config.features, PublicData(X), seed=config.seed, device=config.teachers.device)

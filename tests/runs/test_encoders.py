@@ -232,3 +232,13 @@ def test_paths_are_those_of_the_settings_file_and_come_back(folder, tmp_path):
     assert config.features.path == folder / "net.onnx"
     (tmp_path / "again.toml").write_text(write_config(config))
     assert read_config(tmp_path / "again.toml") == config
+
+
+def test_features_that_were_changed_after_the_teachers_learned_are_refused(folder):
+    run = begun(folder, "swapped", 'kind = "sklearn"\nname = "sklearn.decomposition.PCA"\noptions = {n_components = 4}')
+    run.teach()
+    other = begun(folder, "other", 'kind = "sklearn"\nname = "sklearn.decomposition.PCA"\noptions = {n_components = 3}')
+    other.teach()
+    shutil.copy(other.folder / "features.safetensors", run.folder / "features.safetensors")
+    with pytest.raises(StoreError, match="is not the file that the teachers learned on"):
+        Run(run.folder).vote()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terrine.datasets import PublicData
-from terrine.errors import DataError, InputError
+from terrine.errors import DataError, InputError, StoreError
 from terrine.runs.features_config import FeaturesConfig
 
 if TYPE_CHECKING:
     from terrine.features import AnyFeatures
 
+FEATURES = "features.safetensors"  # in a run's folder
 _COMPONENTS = 500  # as `AutoRecipe` has it
 
 
@@ -45,6 +48,28 @@ def features_of(
     if kept is not None:
         made.save(kept)
     return made
+
+
+def features_digest(folder: Path) -> str | None:
+    """Of a run's features as they are kept: what its teachers learned on. None where there is nothing to keep."""
+    path = folder / FEATURES
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def check_features(folder: Path) -> None:
+    """Refuse features that are not those that the run's teachers learned on."""
+    path = folder / "rows.json"
+    if not path.is_file():
+        return
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")).get("features")
+    except (ValueError, AttributeError):
+        return  # damaged: whoever reads the rows' shape there says so
+    if known is not None and known != features_digest(folder):
+        raise StoreError(
+            f"{folder / FEATURES} is not the file that the teachers learned on: its sha256 is not that in rows.json. "
+            "Put it back, or begin a new run with --out."
+        )
 
 
 def given_encoder(settings: FeaturesConfig) -> Any:

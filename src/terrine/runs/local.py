@@ -42,7 +42,7 @@ from terrine.runs.factories import (
     student_of,
     teacher_of,
 )
-from terrine.runs.features import features_of
+from terrine.runs.features import FEATURES, check_features, features_digest, features_of
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
 from terrine.runs.served import ServedTeachers
@@ -154,7 +154,8 @@ class Run(Learning):
             )
             X = self.task.public.X
             dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
-            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype})
+            seen = {} if self.config.features is None else {"features": features_digest(self.folder)}
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype, **seen})
         return shares
 
     @cached_property
@@ -440,13 +441,15 @@ class Run(Learning):
         """Learned once from the public rows, and kept."""
         settings = self.config.features
         assert settings is not None
-        return features_of(
+        made = features_of(
             settings,
             self.task.public,
             seed=self.config.seed,
             device=self.config.teachers.device,
-            kept=self.folder / "features.safetensors",
+            kept=self.folder / FEATURES,
         )
+        check_features(self.folder)
+        return made
 
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""

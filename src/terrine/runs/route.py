@@ -13,6 +13,7 @@ from terrine.runs.base import ROUTE, read_json, write_json
 from terrine.runs.config import ProbeConfig, RunConfig
 from terrine.runs.factories import executor_of, student_of, teacher_of
 from terrine.runs.features import features_of
+from terrine.runs.features_config import takes_texts
 from terrine.runs.probe_plan import People, check_neighbors, features_config, people_of, seen_by_probe
 from terrine.runs.rehearse_routes import rehearse_routes
 from terrine.runs.tasks import public_labels_of, task_of
@@ -71,7 +72,9 @@ def settle(settings: RunConfig, folder: Path) -> str:
     """The route of a run directory: what it chose before, else chosen now and kept."""
     path = folder / ROUTE
     if not path.is_file():
-        write_json(path, choose(settings, task_of(settings.data, run=folder)).to_json())
+        write_json(
+            path, choose(settings, task_of(settings.data, run=folder, texts=takes_texts(settings.features))).to_json()
+        )
     return kept_choice(folder).route
 
 

@@ -484,10 +484,16 @@ def on_glyph(*_: Any) -> dict[str, Any]:
     }
 
 
+def on_small(*_: Any) -> dict[str, Any]:
+    """What paper_small.py found that a claim rests on."""
+    return numbers(json.loads((OUT / "paper_small.json").read_text())["runs"])
+
+
 SPLIT_AT = (0.70, 0.82)  # share of right answers at which ensembles of a fixed set are compared
 CLAIMS: dict[str, Callable[..., Any]] = {
     "labels": labels,
     "glyph": on_glyph,
+    "small": on_small,
     "lnmax": lnmax_against_gnmax,
     "tails": tails,
     "quartered": quartered,
@@ -510,7 +516,7 @@ def main() -> None:
     file = OUT / "claims.json"
     results = json.loads(file.read_text()) if (given.draw or given.only) and file.is_file() else {}
     if not given.draw:
-        if given.votes is None and given.only not in ("labels", "glyph"):
+        if given.votes is None and given.only not in ("labels", "glyph", "small"):
             parser.error("Give --votes FOLDER, or --draw to draw the page from the JSON.")
         sets = () if given.votes is None else (glyph_sets(given.votes), mnist_sets(given.votes))
         for name in [given.only] if given.only else CLAIMS:

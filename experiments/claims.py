@@ -2,6 +2,7 @@
 
 Run: python experiments/claims.py --votes FOLDER   (FOLDER as in figures.py, after it; some ten minutes)
      python experiments/claims.py --only glyph     (what rests on paper_glyph.json; no votes needed)
+     python experiments/claims.py --only small     (what rests on paper_small.json; no votes needed)
      python experiments/claims.py --draw           (the page again, from the JSON)
 Writes docs/results/claims.md and .json. Noise scales and thresholds are the best of a grid for each mechanism and each
 accountant, chosen with the votes in view, which are of public data.
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from claims_page import page
+from claims_small import numbers
 from provenance import record
 from scipy.optimize import brentq
 from scipy.special import ndtr

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from compare import NOT_TESTED, better, decided, in_points, paired
-from paper_small_page import Runs, average, duels, of, open_pairs, rivals, wrong_settings
+from paper_small_page import PLAIN, Runs, average, duels, of, open_pairs, rivals, wrong_settings
 
 LINK = "([small nets](paper_small.md))"
 
@@ -15,17 +15,17 @@ def numbers(runs: Runs) -> dict[str, Any]:
     """What the verdicts rest on: by seed, in pairs."""
     wrong = []
     for setting in wrong_settings(runs):
-        some = of(runs, "glyph", setting, "VAT alone")
+        some = of(runs, "glyph", setting, PLAIN)
         keys = ("plurality_right", "top_share", "epsilon", "accuracy")
         by_seed = {"epsilons": [run["epsilon"] for run in some]}
-        wrong.append({"records": setting.split("; ")[1], **{key: average(some, key) for key in keys}, **by_seed})
+        wrong.append({"records": setting, **{key: average(some, key) for key in keys}, **by_seed})
     return {"training": duels(runs), "rivals": rivals(runs), "open": open_pairs(runs), "wrong": wrong}
 
 
 def rows_of_small(found: dict[str, Any]) -> list[list[str]]:
     return [
         training(found["training"]),
-        learners(found["rivals"], "VAT against the GAN", "VAT beats a semi-supervised GAN (50 symbols of Glyph, 14 × 14)"),
+        learners(found["rivals"], "VAT against the GAN", "VAT beats a semi-supervised GAN (50 symbols of Glyph)"),
         learners(found["rivals"], "semi-supervised against supervised", "Semi-supervision is instrumental (the same)"),
         mislabeled(found["wrong"]),
         private(found["open"]),
@@ -52,7 +52,7 @@ def learners(pairs: list[Any], what: str, claim: str) -> list[str]:
     mine = [pair for pair in pairs if pair[0] == what]
     if not mine:
         return [claim, "–", NOT_TESTED]
-    said = [f"{one} less {other} {in_points(a, b, by=paired)} on {name}'s answers" for _, name, one, other, a, b in mine]
+    said = [f"{one} less {other} {in_points(a, b, by=paired)}" for _, one, other, a, b in mine]
     verdict = decided([better(a, b, by=paired) for *_, a, b in mine])
     return [claim, f"points on recorded labels: {'; '.join(said)} {LINK}", verdict]
 

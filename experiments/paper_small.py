@@ -67,7 +67,7 @@ class Size:
     steps: int = 500
     channels: tuple[int, ...] = (16, 32)
     batch: int = 32
-    public_batch: int = 64
+    public_batch: int = 32
     symbols: int = 50  # every third of the 150
     teachers: int = 250
     each: int = 200
@@ -76,7 +76,7 @@ class Size:
     questions: int = 1200
 
 
-SIZES = {"training": Size(), "glyph": Size(steps=1500), "open": Size(steps=400)}
+SIZES = {"training": Size(), "glyph": Size(steps=1000), "open": Size(steps=400)}
 TOY = Size(steps=21, channels=(4,), batch=4, public_batch=4, teachers=12, each=30, public=60, test=40, questions=40)
 
 
@@ -90,7 +90,7 @@ def like(size: Size) -> dict[str, Any]:
 
 
 def learners(size: Size) -> dict[str, Net]:
-    """Nets of one size, with the losses of those who thought of them and no other; and two that see distorted images."""
+    """Nets of one size with the losses of those who thought of them and no other; two of them see distorted images."""
     same = like(size)
     plain: dict[str, Any] = {"folds": 0, "consistency": 0.0, "entropy": 0.0, "balance": 0.0, "radius": 0.0, "fade": 0.0}
     plain |= {"wrong": 0.0, "strong": NOTHING}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
-from compare import better, decided, in_points, paired
+from compare import better, in_points, paired
 from matplotlib.ticker import PercentFormatter
 from tables import markdown, percent, spread
 from votesets import BLUE, GREEN, GREY, ORANGE, RED, canvas, save
@@ -15,8 +15,9 @@ from terrine.accounting.curves import round_up
 Runs = list[dict[str, Any]]
 AGGREGATORS = {"LNMax": GREY, "GNMax": BLUE, "Confident-GNMax": ORANGE}
 ROWS_OF_TABLE_1 = {"LNMax, 100 answers": GREEN, "LNMax, 1,000 answers": RED}
-STOPS = (101, 201, 401, 581)  # steps at which the page has an accuracy
+STOPS = (41, 101, 201, 401)  # steps at which the page has an accuracy
 RECORDED = "12% of private records wrong, as recorded"
+PLAIN = "supervised alone"
 RIVALS = (
     ("VAT against the GAN", "VAT alone", "GAN alone"),
     ("semi-supervised against supervised", "VAT alone", "supervised alone"),
@@ -109,55 +110,46 @@ def draw(runs: Runs) -> None:
 
 
 def glyph_table(runs: Runs) -> str:
-    header = ["answers by", "answers (right)", "learner", "student, symbols drawn", "student, labels recorded"]
+    header = ["learner", "answers (right)", "student, symbols drawn", "student, labels recorded"]
     body = []
-    for name in ("Confident-GNMax", "LNMax"):
-        for learner in learners_of(runs, "glyph"):
-            some = of(runs, "glyph", f"{name}; {RECORDED}", learner)
-            if some:
-                said = f"{average(some, 'answers'):,.0f} ({average(some, 'answers_right'):.1%})"
-                found = [percent(spread([run[key] for run in some])) for key in ("accuracy", "accuracy_recorded")]
-                body.append([name, said, learner, *found])
+    for learner in learners_of(runs, "glyph"):
+        some = of(runs, "glyph", RECORDED, learner)
+        said = f"{average(some, 'answers'):,.0f} ({average(some, 'answers_right'):.1%})"
+        found = [percent(spread([run[key] for run in some])) for key in ("accuracy", "accuracy_recorded")]
+        body.append([learner, said, *found])
     return markdown(header, body)
 
 
-def rivals(runs: Runs) -> list[tuple[str, str, str, str, list[float], list[float]]]:
-    """What is compared, on whose answers, which two learners, and their scores on recorded labels by seed."""
+def rivals(runs: Runs) -> list[tuple[str, str, str, list[float], list[float]]]:
+    """What is compared, which two learners, and their scores on recorded labels by seed."""
     found = []
     for what, one, other in RIVALS:
-        for name in ("Confident-GNMax", "LNMax"):
-            both = [scores(runs, "glyph", f"{name}; {RECORDED}", who, "accuracy_recorded") for who in (one, other)]
-            if both[0] and len(both[0]) == len(both[1]):
-                found.append((what, name, one, other, *both))
+        mine, theirs = (scores(runs, "glyph", RECORDED, who, "accuracy_recorded") for who in (one, other))
+        if mine and len(mine) == len(theirs):
+            found.append((what, one, other, mine, theirs))
     return found
 
 
-def verdict_of(runs: Runs, what: str) -> str:
-    return decided([better(one, other, by=paired) for about, *_, one, other in rivals(runs) if about == what])
-
-
 def rivals_table(runs: Runs) -> str:
-    header = ["what", "answers by", "one", "other", "difference in points (95%)"]
-    body = [[what, name, a, b, in_points(one, other, by=paired)] for what, name, a, b, one, other in rivals(runs)]
+    header = ["what", "one", "other", "difference in points (95%)"]
+    body = [[what, a, b, in_points(mine, theirs, by=paired)] for what, a, b, mine, theirs in rivals(runs)]
     return markdown(header, body)
 
 
 def wrong_settings(runs: Runs) -> list[str]:
     names = dict.fromkeys(run["setting"] for run in runs if run["part"] == "glyph")
-    return sorted((name for name in names if name.startswith("Confident-GNMax; ")), key=lambda name: "no " not in name)
+    return sorted(names, key=lambda name: not name.startswith("no "))
 
 
 def wrong_table(runs: Runs) -> str:
     header = ["private records", "a teacher is right", "plurality is right", "mean top vote", "answers (right)",
-              "ε, the paper's accountant", "student (VAT alone), symbols drawn"]  # fmt: skip
+              "ε, the paper's accountant", "student (supervised alone), symbols drawn"]  # fmt: skip
     body = []
     for setting in wrong_settings(runs):
-        some = of(runs, "glyph", setting, "VAT alone")
-        said = f"{average(some, 'answers'):,.0f} ({average(some, 'answers_right'):.1%})"
-        row = [setting.split("; ")[1]]
-        row += [f"{average(some, key):.1%}" for key in ("one_right", "plurality_right", "top_share")]
-        row += [said, round_up(average(some, "epsilon")), percent(spread([run["accuracy"] for run in some]))]
-        body.append(row)
+        some = of(runs, "glyph", setting, PLAIN)
+        row = [setting, *(f"{average(some, key):.1%}" for key in ("one_right", "plurality_right", "top_share"))]
+        row.append(f"{average(some, 'answers'):,.0f} ({average(some, 'answers_right'):.1%})")
+        body.append([*row, round_up(average(some, "epsilon")), percent(spread([run["accuracy"] for run in some]))])
     return markdown(header, body)
 
 
@@ -186,7 +178,9 @@ def open_table(runs: Runs) -> str:
             if not pairs:
                 continue
             by = {other: in_points(mine, theirs, by=paired) for _, _, other, mine, theirs in pairs}
-            body.append([who, learner, f"{mean(pairs[0][3]):.2%}", *(by.get(name, "as the same rows") for name in OPEN)])
+            body.append(
+                [who, learner, f"{mean(pairs[0][3]):.2%}", *(by.get(name, "as the same rows") for name in OPEN)]
+            )
     return markdown(header, body)
 
 
@@ -249,13 +243,13 @@ Noise is seeded, so these answers are not private; ε of votes is secret on priv
 
 MNIST, the paper's own votes (250 teachers): LNMax of scale 20, GNMax of σ = 40, Confident-GNMax of T = 200, σ₁ = 150,
 σ₂ = 40 on 640 questions; LNMax and GNMax answer the first questions, as many as the check let through, and the last
-rows are the numbers of answers of the paper's Table 1. 600 steps: **VAT on edges** is a net of two dense layers on
+rows are the numbers of answers of the paper's Table 1. 500 steps: **VAT on edges** is a net of two dense layers on
 histograms of edges, **GAN** a net of two convolutions on images of 14 × 14 pixels; both learn from all 9,000 public
 images too. Scored on 1,000 test images. ε is at δ = 1e-5 by the tight conversion.
 
 The paper has accuracy *higher throughout training* with Confident-GNMax than with LNMax. With as many answers, at
-{looks} looks during training (both learners, every 20 steps) Confident-GNMax's student is ahead in the mean at {ahead};
-beyond chance and half a point it is better at {better} and worse at {worse}.
+{looks} looks during training (both learners, every 20 steps) Confident-GNMax's student is ahead in the mean at
+{ahead}; beyond chance and half a point it is better at {better} and worse at {worse}.
 
 ## VAT, GAN, and no semi-supervision, on a small Glyph
 
@@ -263,23 +257,26 @@ beyond chance and half a point it is better at {better} and worse at {worse}.
 
 {rivals}
 
-50 of Glyph's 150 symbols (every third), 12% of all labels wrong; 250 linear teachers on edges of 200 images each; 5,000
-public images, of which 1,200 are asked about, 2,000 test images, all of 14 × 14 pixels for the student. Mechanisms have
-the paper's numbers of Table 1 as shares of the teachers (T, σ₁, σ₂ = 0.2, 0.1, 0.02 of them; LNMax's scale 0.02), so
-that answers are as good as with 5,000 teachers, and cost far more. Differences are on recorded labels, as the paper
-scores. All nets are of two convolutions, 600 steps, the rate of all the same (0.003, falling as a cosine).
+50 of Glyph's 150 symbols (every third), 12% of all labels wrong; 250 linear teachers on edges, of 200 images each;
+5,000 public images, of which 1,200 are asked about, 2,000 test images, for the student all of 14 × 14 pixels.
+Confident-GNMax has the paper's numbers of Table 1 as shares of the teachers (T, σ₁, σ₂ = 0.2, 0.1, 0.02 of them), so
+that answers are as good as with more teachers, and cost far more. Differences are on recorded labels, as the paper
+scores. All are the same net of two convolutions, trained for 1,000 steps at the same rate (0.003, falling as a
+cosine).
 
-- **VAT alone**, **GAN alone**: the losses of Miyato et al. and of Salimans et al. and nothing else; **supervised
-  alone** is the same net by cross-entropy on the answers. **VAT**, **GAN**, **supervised, distorted** are trained on
-  distorted images, and the first two with the losses that terrine adds.
-- A GAN wants longer training than 600 steps, and a larger net: that it loses here does not show that it would then.
+- **VAT alone**, **GAN alone**: the losses of Miyato et al. and of Salimans et al. and nothing else. **Supervised
+  alone**: cross-entropy on the answers. *Distorted*: the same with images turned, scaled and moved at random.
+- 600 steps were tried first, with one seed: VAT alone 60.1%, GAN alone 55.0%, supervised alone 64.6% of the symbols
+  drawn (batches of 64 public images then, 32 now). Because nets had not finished learning, the steps were made 1,000 for all, and terrine's own losses, which
+  let answers fade while the net still learns (37.6%), were left out. Nothing else was chosen by these numbers.
+- A GAN wants a larger net and longer training: that it loses here does not show that it would then.
 
 ## What mislabeled records cost
 
 {wrong}
 
-The same images and the same 250 shares; what changes is how many private records have a wrong label (as recorded: half
-of the wrong ones have the symbol's look-alike, the others any; 30%: any other symbol). The paper supposes that
+The same images and the same 250 shares; what changes is how many private records have a wrong label (as recorded:
+half of the wrong ones have the symbol's look-alike, the others any; 30%: any other symbol). The paper supposes that
 mislabeled inputs cost privacy, as teachers agree less: ε of the same 1,200 questions says by how much.
 
 ## Private and open labels on MNIST
@@ -288,8 +285,8 @@ mislabeled inputs cost privacy, as teachers agree less: ε of the same 1,200 que
 
 The paper's votes again, students on edges of images: **linear** discriminants, a **forest** of 100 trees, **VAT** as
 above. *Same rows*: the answered rows with the plurality without noise, or with the truth, in place of the answers.
-*First rows*: as many of the first rows, as one would label without a check. LNMax answers all it is asked, so that its
-rows are the first ones.
+*First rows*: as many of the first rows, as one would label without a check. LNMax answers all it is asked, so that
+its rows are the first ones.
 
 ## What wrong answers cost
 

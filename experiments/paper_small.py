@@ -341,6 +341,8 @@ def glyph(seeds: int, size: Size, glyphs: Glyphs | None = None) -> Iterator[Run]
     """Learners on the same answers; and the same answers of teachers whose records are wrong less, or more, often."""
     glyphs = glyphs or Glyphs.load(glyph_store())
     how, nets_of = shared(size.teachers), learners(size)
+    for name in ("VAT alone", "supervised alone"):
+        nets_of[f"{name}, twice as long"] = replace(nets_of[name], steps=2 * size.steps)
     known_of = cache(lambda seed: small_glyph(glyphs, seed=seed, size=size))
     for seed in range(seeds):
         for wrong in WRONG:

@@ -56,6 +56,7 @@ def said(name: str) -> str:
         ("table1", "table1"),
         ("rounds", "rounds"),
         ("paper_rows", "paper_rows"),
+        ("paper_small_page", "paper_small"),
         ("sanitized_rounds", "sanitized_rounds"),
         ("tested_runs", "tested_runs"),
     ],

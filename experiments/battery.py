@@ -550,6 +550,7 @@ def _cells(kind: str, name: str, epsilons: list[float], seeds: tuple[int, ...], 
     numbers = [int(one) for one in given.pluralities.split(",") if one]
     first = Battery(name, seeds[0], out, executor, given.nets)
     linear = Linear(first)
+    kept(out / f"facts_{name}.json", linear.facts)
     match kind:
         case "features":
             print(name, {part: first.seen(part).shape for part in ("private", "public", "test")}, flush=True)

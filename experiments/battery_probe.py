@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from battery import COMPARED_WITH, Battery, Rows, auc, balanced, replaced_seed
+from battery import COMPARED_WITH, Battery, Rows, auc, balanced, n_teachers, replaced_seed
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
@@ -127,6 +127,21 @@ class Linear:
         data = self.battery.data
         return len(data.y) if data.unit is None else len(np.unique(data.unit))
 
+    def facts(self) -> dict[str, Any]:
+        """Public numbers of the task, which choose a route."""
+        data = self.battery.data
+        return {
+            "task": self.battery.name,
+            "kind": "facts",
+            "planned_units": self.planned,
+            "delta": data.delta,
+            "n_classes": data.n_classes,
+            "n_features": self.battery.features().n_features,
+            "n_public": len(data.public),
+            "n_teachers": n_teachers(data),
+            "parts": list(self.battery.features().parts),
+        }
+
     def numbers(self, epsilon: float, relation: str) -> dict[str, Any]:
         delta = self.battery.data.delta
         return {"epsilon": epsilon, "delta": delta, "planned_units": self.planned, "relation": Relation[relation]}
@@ -204,7 +219,6 @@ class Linear:
             "kind": kind,
             "epsilon": epsilon,
             "relation": relation,
-            "planned_units": self.planned,
             "components": settings.n_features,
             "steps": settings.steps,
             "rate": settings.rate,

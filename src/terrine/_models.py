@@ -5,6 +5,7 @@ Nothing in a file is executed on loading: skops refuses types that are not liste
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -113,6 +114,13 @@ def load_arrays(data: bytes, *, what: str) -> dict[str, NDArray[Any]]:
         raise StoreError(
             f"The safetensors file of {what} is damaged, or not one. Use a copy as it was saved."
         ) from None
+
+
+def load_described(data: bytes, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays of a safetensors file, and its metadata."""
+    arrays = load_arrays(data, what=what)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])  # as the format has it; it was read before
+    return arrays, {str(name): str(value) for name, value in (header.get("__metadata__") or {}).items()}
 
 
 def _safetensors() -> Any:

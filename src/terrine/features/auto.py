@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import write_atomically
-from terrine._models import dump_arrays
-from terrine._optional import require, require_torch
+from terrine._models import dump_arrays, load_described
+from terrine._optional import require_torch
 from terrine._ridge import solve
 from terrine.datasets.data import PrivateData, PublicData, array_of
-from terrine.errors import DataError, InputError, MissingDependencyError
+from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
 from terrine.features import contrast, ramps, views
 from terrine.features.components import ROWS, Rows, principal, projected, some_rows
 from terrine.features.scattering import Scattering
@@ -143,12 +143,22 @@ class AutoFeatures:
     def load(cls, path: str | Path) -> AutoFeatures:
         """Features as they were saved: schema and hash are checked, and nothing in the file is executed."""
         path = Path(path)
-        tensors, metadata = _read(path)
+        if not path.is_file():
+            raise DataError(f"{path}: no such file. Give a file of features.")
+        return cls.loads(path.read_bytes(), what=str(path))
+
+    @classmethod
+    def loads(cls, data: bytes, *, what: str) -> AutoFeatures:
+        """From what `dumps` returned; ``what`` it is is said where it is damaged."""
+        try:
+            tensors, metadata = load_described(data, what="features")
+        except StoreError:
+            raise DataError(f"{what}: the file is damaged, or not a safetensors file of features.") from None
         if metadata.get("schema") != SCHEMA:
-            raise DataError(f"{path}: this is not a file of features of schema {SCHEMA}.")
+            raise DataError(f"{what}: this is not a file of features of schema {SCHEMA}.")
         if metadata.get("sha256") != _digest(tensors):
             raise DataError(
-                f"{path}: the arrays are not as they were saved (their sha256 differs). Make the features again."
+                f"{what}: the arrays are not as they were saved (their sha256 differs). Make the features again."
             )
         try:
             facts = json.loads(metadata["facts"])
@@ -162,7 +172,7 @@ class AutoFeatures:
             )
             _check(found)
         except (KeyError, TypeError, ValueError, InputError):
-            raise DataError(f"{path}: the arrays do not fit their description. Make the features again.") from None
+            raise DataError(f"{what}: the arrays do not fit their description. Make the features again.") from None
         return found
 
     def __repr__(self) -> str:
@@ -341,17 +351,6 @@ def _check(features: AutoFeatures) -> None:
     dtype = np.uint8 if features.of_images else np.float32
     if not np.isfinite(features.transform(np.zeros((1, *features.row_shape), dtype=dtype), device="cpu")).all():
         raise ValueError
-
-
-def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Give a file of features.")
-    safetensors = require("safetensors", use="A file of features", extra="keep")
-    try:
-        with safetensors.safe_open(path, "np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception:  # safetensors raises its own type for whatever is wrong
-        raise DataError(f"{path}: the file is damaged, or not a safetensors file of features.") from None
 
 
 def _digest(tensors: Arrays) -> str:

@@ -27,7 +27,7 @@ from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
@@ -188,6 +188,8 @@ def check_options(config: Settings) -> None:
 
 
 def check_student(settings: StudentConfig) -> None:
+    if settings.kind == "probe":
+        return
     if settings.kind != "features":
         student_of(settings)
     elif settings.estimator is not None:

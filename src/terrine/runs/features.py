@@ -10,7 +10,7 @@ from terrine.errors import InputError
 from terrine.runs.features_config import FeaturesConfig
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 
 def features_of(

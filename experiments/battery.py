@@ -281,6 +281,10 @@ class Looked(AutoFeatures):
         return found
 
     @property
+    def n_features(self) -> int:
+        return int(self._arrays["table"].shape[1])
+
+    @property
     def of_images(self) -> bool:
         return True
 

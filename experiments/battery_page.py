@@ -37,7 +37,7 @@ EPSILONS = (0.1, 0.3, 1.0, 2.0)
 ADDED, REPLACED = "UNIT_ADDED", "UNIT_REPLACED"
 COMMAND = "python experiments/battery.py --out OUT && python experiments/battery_page.py OUT"
 PREFIXES = {"cell": "votes", "baseline": "baseline", "pluralities": "pluralities"}
-DROPPED = ("compared", "guarantee", "parts", "seconds")
+DROPPED = ("guarantee", "parts", "seconds")
 # What issue-sized goals were: task, relation, what, epsilon, share right
 AIMS = (
     ("fashion", ADDED, "probe", 0.1, 0.84),
@@ -68,6 +68,10 @@ def gather(out: Path) -> dict[str, Any]:
         for one in [found, *found.get("students", [])]:
             for name in DROPPED:
                 one.pop(name, None)
+        for one in found.get("students", []):
+            one.pop("compared", None)
+        if found["kind"] != "tuned":
+            found.pop("compared", None)
         cells.append(found)
     return {"cells": cells}
 
@@ -265,6 +269,19 @@ def pluralities(found: dict[str, Any]) -> str:
     return markdown(header, body)
 
 
+def ways(found: dict[str, Any]) -> str:
+    """The rule beside a third and three times its way, and a clip of 1: by the labels that tune."""
+    body = []
+    for task in tasks(found):
+        for cell in found["cells"]:
+            if cell["task"] == task and cell["kind"] == "tuned":
+                right = {(way, clip): value for way, clip, value in cell["compared"]}
+                row = [f"{100 * right[key]:.1f}" for key in ((1.0, 0.2), (0.3, 0.2), (3.0, 0.2), (1.0, 1.0))]
+                body.append([NAMES[task], relation_word(cell["relation"]), f"{cell['epsilon']:g}", *row])
+    header = ["task", "a unit is", "ε", "by rule", "0.3 of the way", "3 times the way", "clip 1"]
+    return markdown(header, body)
+
+
 def secured(found: dict[str, Any]) -> str:
     body = []
     for task in tasks(found):
@@ -319,6 +336,7 @@ def page(found: dict[str, Any]) -> str:
         aims=aims(found),
         pluralities=pluralities(found),
         secured=secured(found),
+        ways=ways(found),
     )
 
 

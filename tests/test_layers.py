@@ -51,7 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "budgets": GROUND | {"mechanisms", "accounting", "release"} | BUDGETS - {"budgets"},
     "ledger": GROUND | BUDGETS | {"mechanisms", "accounting"},
     "labeller": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets"},
-    "probe": ANSWERS | BUDGETS | {"accounting", "ledger", "labeller", "datasets", "executors"},
+    "probe": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets", "executors"},
     "which_route": GROUND | {"accounting", "training_budget", "probe"},
     "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets", "cost_release"},

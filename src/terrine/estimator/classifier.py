@@ -55,8 +55,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_queries: how many public rows are asked about (default: all, or as many as the plan gives).
         n_answers: how many are answered at most (default: all that pass the check).
         features: what teachers, probe and student see of a row, a public function of each: "auto", made from the
-            public rows by `fit_auto`; or features that are fitted. None: the rows as they are, or by the routes "probe"
-            and "auto" as "auto".
+            public rows by `fit_auto`; fitted features; or an encoder, as `as_features` takes it: a function, a
+            scikit-learn transformer (one that is not fitted is fitted on the public rows), a net, a path. Never one
+            that saw private rows. None: the rows as they are, or by the routes "probe" and "auto" as "auto".
         route: "teachers" (the default, None, says the same) answer questions and are charged by worst case. "tested"
             publishes all answers together if a private test says that they cost no more than ``target``, and raises
             TestFailedError if it does not; epsilon and delta are spent either way. "probe": no teachers, but a linear
@@ -65,7 +66,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         target: the tested route's epsilon, beside ``mechanism``; with ``epsilon`` it is planned, to give as many right
             answers as the worst case would at that epsilon.
         method: "hashed" or "balanced" shares.
-        min_units: fewer people than this in a share are refused.
+        min_units: fewer people than this in a share are refused (default: 1 where their number is public, else 0, since
+            one person could decide whether there is a refusal).
         planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
             neighboring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
             A probe divides by it, and needs one.
@@ -123,7 +125,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         epsilon: float | None = None,
         consensus: float = 0.8,
         method: Literal["hashed", "balanced"] = "hashed",
-        min_units: int = 1,
+        min_units: int | None = None,
         planned_units: int | None = None,
         neighbors: Literal["unit_added"] | None = None,
         accept_large_delta: bool = False,

@@ -12,7 +12,7 @@ from terrine.students import AutoStudent, FeatureStudent, SupervisedStudent
 from terrine.teachers import RidgeTeacher, SklearnTeacher
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 
 def teacher_of(asked: Any, *, on_features: bool) -> Any:

@@ -75,6 +75,10 @@ class Learning(ABC):
     def learner(self) -> tuple[StudentConfig, int]:
         """The student's settings, and the seed."""
 
+    def own_features(self) -> Any:
+        """Features by an encoder of the user's own, which a student may not carry; None where there is none."""
+        return None
+
     def try_student(self, *, n_answers: int) -> None:
         """Refuse a student that could not learn from answers or not be kept, before they are paid for."""
         if (self.folder / "student" / "SHA256SUMS").is_file():
@@ -93,7 +97,7 @@ class Learning(ABC):
 
         folder = self.folder / "student"
         if (folder / "SHA256SUMS").is_file():
-            result = self.evaluated(load_student(folder))
+            result = self.evaluated(load_student(folder, encoder=self.own_features()))
         else:
             student = self.taught(progress=progress)
             result = self.evaluated(student)
@@ -205,7 +209,7 @@ def begin(settings: Settings, folder: Path) -> None:
     path = folder / "config.toml"
     if path.is_file():
         before = read_settings(path)
-        changed = differences(settings, before)
+        changed = [key for key in differences(settings, before) if not _left_out(key, settings)]
         by_probe = learns_probe(before, folder)
         for key in changed:
             if made := _made_with(key, folder, by_probe=by_probe):
@@ -226,6 +230,11 @@ def begin(settings: Settings, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     _write_settings(path, settings)
+
+
+def _left_out(key: str, settings: Settings) -> bool:
+    """Runs of an older version were begun with min_units = 1, and keep it where the settings do not name another."""
+    return key == "teachers.min_units" and isinstance(settings, RunConfig) and settings.teachers.min_units is None
 
 
 # Settings that decide neither what is taught, asked or answered, nor what the student is

@@ -104,7 +104,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "kind": config.teachers.kind if isinstance(config, RunConfig) else elsewhere,
             "settings": _teacher_settings(config) if isinstance(config, RunConfig) else {},
             "partition": config.teachers.partition if isinstance(config, RunConfig) else elsewhere,
-            "min_units": config.teachers.min_units if isinstance(config, RunConfig) else 0,
+            "min_units": (config.teachers.min_units or 0) if isinstance(config, RunConfig) else 0,
         },
         "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
         "tested": tested,

@@ -1,10 +1,11 @@
 """One set of settings, `battery.toml`, on eight tasks: only data, epsilon and delta differ.
 
-    TERRINE_DATA=../shared/data python experiments/battery.py --out OUT --tasks adult,fashion --epsilons 1 --seeds 0
+    TERRINE_DATA=FOLDER python experiments/battery.py --out OUT --tasks adult,fashion --kinds votes,probe --epsilons 1
 
-Each cell (task, epsilon, seed) is a file in OUT, and one that is there is not run again; features and votes are kept in
-OUT as well. A seed decides features, shares, teachers, questions, noise and student. The noise is seeded: these data
-sets are public, and nothing here is private. `--baselines` trains the best model without privacy that minutes allow.
+Each cell (task, kind, epsilon, relation, seeds) is a file in OUT, and one that is there is not made again; features and
+votes are kept in OUT as well. A seed decides shares, teachers, questions, noise and student; features are fitted once.
+The noise is seeded: these data sets are public, and nothing here is private. `battery_probe.py` has the linear models,
+`battery_page.py` the page. The tasks with MiniLM need what `minilm.py` writes.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
 the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features
 were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 served no choice.
@@ -333,7 +334,7 @@ class Battery:
         self._seen: dict[str, NDArray[np.float32]] | None = None
 
     def features(self) -> AutoFeatures:
-        """Kept, with what they make of all rows. One fit: what is random in it hardly shows (a search for components)."""
+        """Kept. One fit: what is random in it, the search for components, hardly shows."""
         if self._features is None:
             path = self.out / f"auto_{self.name}.safetensors"
             if not path.is_file():

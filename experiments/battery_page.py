@@ -1,7 +1,7 @@
 """The battery's one page and one picture.
 
-    python experiments/battery_page.py OUT   # docs/results/battery.json from the cells in OUT, and the page
-    python experiments/battery_page.py       # page and picture from battery.json
+python experiments/battery_page.py OUT   # docs/results/battery.json from the cells in OUT, and the page
+python experiments/battery_page.py       # page and picture from battery.json
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def scores(found: dict[str, Any], task: str, kind: str, epsilon: float, relation
         return {c["seed"]: c["student"] for c in one}
     of = [c for c in one if c["relation"] == relation]
     if kind == "secure":
-        return {0: c["accuracy"] for c in of}
+        return dict(enumerate(c["accuracy"] for c in of))
     if kind == "student":
         return {s["seed"]: s["student"] for c in of for s in c["students"]}
     return {seed: right for c in of for seed, right in zip(c["seeds"], c["accuracy"], strict=True)}
@@ -98,7 +98,7 @@ def planned(found: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def tasks(found: dict[str, Any]) -> list[str]:
-    there = {c["task"] for c in found["cells"]}
+    there = {c["task"] for c in found["cells"] if c["kind"] in ("votes", "probe", "linear")}
     return [name for name in NAMES if name in there]
 
 
@@ -141,12 +141,38 @@ def differences(found: dict[str, Any]) -> str:
     for task in tasks(found):
         for relation in (ADDED, REPLACED):
             for epsilon in EPSILONS:
-                of = {kind: scores(found, task, kind, epsilon, relation) for kind in ("probe", "votes", "tuned", "opacus")}
+                of = {
+                    kind: scores(found, task, kind, epsilon, relation) for kind in ("probe", "votes", "tuned", "opacus")
+                }
                 row = [paired(of["probe"], of[kind]) for kind in ("votes", "tuned", "opacus")]
                 if any(cell != "–" for cell in row):
                     body.append([NAMES[task], relation_word(relation), f"{epsilon:g}", *row])
     header = ["task", "a unit is", "ε", "probe less student of votes", "less the tuned descent", "less Opacus"]
     return markdown(header, body)
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Where the probe by its rule is behind DP-SGD, or ahead, beyond the interval of the paired differences."""
+    behind, ahead, n, worst = [], 0, 0, 0.0
+    for task in tasks(found):
+        for relation in (ADDED, REPLACED):
+            for epsilon in EPSILONS:
+                ours = scores(found, task, "probe", epsilon, relation)
+                for kind, name in (("opacus", "Opacus"), ("tuned", "the tuned descent")):
+                    theirs = scores(found, task, kind, epsilon, relation)
+                    both = [100 * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+                    if len(both) < 2:
+                        continue
+                    n, middle = n + 1, float(np.mean(both))
+                    half = float(stats.t.ppf(0.975, len(both) - 1)) * float(np.std(both, ddof=1)) / len(both) ** 0.5
+                    worst = min(worst, middle)
+                    ahead += middle - half > 0
+                    if middle + half < 0:
+                        of = f"{NAMES[task]}, a unit {relation_word(relation)}, ε = {epsilon:g}"
+                        behind.append(f"{of}: {-middle:.1f} points behind {name}")
+    listed = "".join(f"\n- {one}" for one in behind)
+    said = f"DP-SGD wins, beyond the interval, in {len(behind)} of {n} comparisons{':' if behind else '.'}{listed}"
+    return f"{said}\n\nThe probe wins in {ahead}; the largest mean loss is {-worst:.1f} points."
 
 
 def relation_word(relation: str) -> str:
@@ -175,7 +201,14 @@ def without(found: dict[str, Any]) -> str:
                 "–" if base is None else f"{full(base)}, {base['learner']}",
             ]
         )
-    header = ["task", "units", "teachers", "plurality, no noise, public rows", "linear, no privacy", "other, no privacy"]
+    header = [
+        "task",
+        "units",
+        "teachers",
+        "plurality, no noise, public rows",
+        "linear, no privacy",
+        "other, no privacy",
+    ]
     return markdown(header, body)
 
 
@@ -192,9 +225,7 @@ def ranks(found: dict[str, Any]) -> str:
         for epsilon in EPSILONS:
             row = []
             for kind, relation in (("votes", REPLACED), ("probe", ADDED), ("probe", REPLACED)):
-                rows = [
-                    c for c in found["cells"] if (c["task"], c["kind"], c.get("epsilon")) == (task, kind, epsilon)
-                ]
+                rows = [c for c in found["cells"] if (c["task"], c["kind"], c.get("epsilon")) == (task, kind, epsilon)]
                 rows = [c for c in rows if kind == "votes" or c["relation"] == relation]
                 areas = _flat(c["auc"] for c in rows)
                 even = _flat(c["balanced"] for c in rows)
@@ -252,7 +283,9 @@ def aims(found: dict[str, Any]) -> str:
         got = list(scores(found, task, kind, epsilon, relation).values())
         reached = "–" if not got else f"{100 * float(np.mean(got)):.1f}"
         by = "–" if not got else f"{100 * (float(np.mean(got)) - wanted):+.1f}"
-        body.append([NAMES[task], words[kind], relation_word(relation), f"{epsilon:g}", f"{100 * wanted:g}", reached, by])
+        body.append(
+            [NAMES[task], words[kind], relation_word(relation), f"{epsilon:g}", f"{100 * wanted:g}", reached, by]
+        )
     return markdown(["task", "what", "a unit is", "ε", "aim", "reached", "difference"], body)
 
 
@@ -265,7 +298,13 @@ def pluralities(found: dict[str, Any]) -> str:
                     row = [one["plurality"], one["student_on_public"], one["student_noiseless_3000"]]
                     shown = ["–" if x is None else f"{100 * x:.1f}" for x in row]
                     body.append([NAMES[cell["task"]], f"{int(m):,}", *shown])
-    header = ["task", "teachers", "plurality, public rows", "student of 3,000 noiseless answers, public rows", "test rows"]
+    header = [
+        "task",
+        "teachers",
+        "plurality, public rows",
+        "student of 3,000 noiseless answers, public rows",
+        "test rows",
+    ]
     return markdown(header, body)
 
 
@@ -319,7 +358,8 @@ def draw(found: dict[str, Any]) -> None:
         handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False)
     figure.supylabel("right, in percent")
-    figure.supxlabel("ε")
+    for axis in axes[-1]:
+        axis.set_xlabel("ε")
     save(figure, "battery")
 
 
@@ -329,6 +369,7 @@ def page(found: dict[str, Any]) -> str:
         added=accuracies(found, ADDED),
         replaced=accuracies(found, REPLACED),
         differences=differences(found),
+        verdict=verdict(found),
         without=without(found),
         ranks=ranks(found),
         routes=table,
@@ -349,7 +390,9 @@ def main() -> None:
     given = parser.parse_args()
     file = RESULTS / "battery.json"
     if given.out is not None:
-        file.write_text(json.dumps(gather(given.out), indent=None, separators=(",", ":")).replace("},{", "},\n{") + "\n")
+        file.write_text(
+            json.dumps(gather(given.out), indent=None, separators=(",", ":")).replace("},{", "},\n{") + "\n"
+        )
         record("battery", COMMAND)
     found = json.loads(file.read_text())
     draw(found)

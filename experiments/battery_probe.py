@@ -1,10 +1,10 @@
 """Linear models on the battery's features by noisy sums: the probe by its rule, the same descent tuned, and Opacus.
 
-Cells are as those of `battery.py`. The probe's steps are computed in ordinary floats here, which is ten times as fast as
-the library's whole numbers and differs from them by rounding; the noise is seeded, and nothing here is private. `secure`
-is one fit a task by `fit_probe` itself, with secure noise and a ledger.
-Tuned: steps, rate and clip chosen from a grid for each task, epsilon and relation by labels of public rows (IMDB: of 1,000
-test rows that are not scored), at no charge. The probe's rule sees no label.
+Cells are as those of `battery.py`. The probe's steps are computed in ordinary floats here; the library's whole numbers
+differ from them by rounding. The noise is seeded, and nothing here is private, but for `secure`: one fit a task by
+`fit_probe` itself, with a ledger.
+Tuned: steps, rate and clip chosen from a grid for each task, epsilon and relation by labels of public rows (IMDB: of
+1,000 test rows that are not scored), at no charge. The probe's rule sees no label.
 """
 
 from __future__ import annotations

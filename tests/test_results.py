@@ -59,6 +59,7 @@ def said(name: str) -> str:
         ("paper_small_page", "paper_small"),
         ("sanitized_rounds", "sanitized_rounds"),
         ("tested_runs", "tested_runs"),
+        ("battery_page", "battery"),
     ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:

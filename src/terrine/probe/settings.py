@@ -131,7 +131,8 @@ def components_by_rule(
 ) -> int:
     """How many components of features, the largest first, a training can make use of: a tenth of mu x planned_units.
 
-    At least 16. With fewer units or a smaller epsilon more components only dilute the first ones.
+    At least 16. With fewer units or a smaller epsilon more components only dilute the first ones. This is about
+    components, which have an order: of a table's columns all are kept.
     """
     planned = _validate.integer("planned_units", planned_units, at_least=1)
     return max(round(_allowed(epsilon=epsilon, delta=delta, relation=relation) * planned / 10), 16)

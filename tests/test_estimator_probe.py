@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 
 from terrine import load_student
 from terrine.accounting.gdp import gaussian_delta
@@ -104,7 +106,7 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
         classifier(**settings).fit(X, Y, X_public=PUBLIC)
     with Ledger(place) as ledger:
         assert isinstance(ledger.budget, TrainingBudget)
-        assert ledger.training.state().begun == 5  # charged, begun; the fifth was not finished
+        assert ledger.training.state().begun == 4  # charged; the fifth step was killed before it was begun
     found = classifier(**settings).fit(X, Y, X_public=PUBLIC)
     assert found.probe_.steps_kept == found.probe_.settings.steps
     assert len(calls) == found.probe_.settings.steps + 1
@@ -208,13 +210,13 @@ def test_labeled_public_rows_decide():
     corners = rng.integers(2, size=(6000, 2))
     given, truth = corners + rng.normal(0, 0.1, size=corners.shape), corners.sum(axis=1) % 2
     nearest = KNeighborsClassifier(5)
-    found = PATEClassifier(nearest, nearest, classes=[0, 1], delta=1e-5, epsilon=3.0, n_teachers=20, route="auto").fit(
+    found = PATEClassifier(nearest, nearest, classes=[0, 1], delta=1e-5, epsilon=3.0, n_teachers=50, route="auto").fit(
         given[:4000], truth[:4000], X_public=given[4000:], y_public=truth[4000:]
     )
     assert (found.route_.route, found.route_.by) == ("teachers", "rehearsal")
     assert found.route_.option("teachers").accuracy > 0.9 > found.route_.option("probe").accuracy
     assert "2,000 labeled public rows" in found.route_.reason
-    assert found.score(given[5000:], truth[5000:]) > 0.9
+    assert found.score(given[5000:], truth[5000:]) > 0.7  # with secure noise: 0.91 where it was written
 
 
 def table(n: int, *, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -262,6 +264,36 @@ def test_texts_without_an_encoder_are_refused_in_words():
     texts, labels = ["a good day", "a bad day"] * 50, ["ash", "birch"] * 50
     with pytest.raises(InputError, match='features="auto" takes arrays of numbers, images and tables'):
         classifier().fit(texts, labels, X_public=texts)
+
+
+def mirrored(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([rows, -rows], axis=1)
+
+
+@pytest.mark.parametrize("encoder", [mirrored, StandardScaler(), StandardScaler().fit(PUBLIC)])
+def test_an_encoder_of_ones_own(encoder):
+    found = classifier(features=encoder).fit(X, Y, X_public=PUBLIC)
+    assert found.score(TEST, TRUTH) > 0.9
+    seen = mirrored(TEST) if encoder is mirrored else StandardScaler().fit(PUBLIC).transform(TEST)
+    assert np.allclose(found.features_.transform(TEST), seen, atol=1e-4)  # of public rows, never of private ones
+
+
+def test_an_encoder_that_looks_at_other_rows_is_refused():
+    with pytest.raises(InputError, match="when other rows stand beside it"):
+        classifier(features=lambda rows: rows - rows.mean(axis=0)).fit(X, Y, X_public=PUBLIC)
+
+
+def test_texts_by_an_encoder():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=4000)
+    words = np.array([["fine", "good", "sunny", "calm"], ["bad", "wet", "stormy", "grim"]])
+    texts = [f"a {words[k][i]} and {words[k][j]} day no {n}" for n, (k, i, j) in
+             enumerate(zip(y, rng.integers(4, size=4000), rng.integers(4, size=4000), strict=True))]  # fmt: skip
+    encoder = TfidfVectorizer(max_features=40)
+    found = PATEClassifier(classes=[0, 1], delta=1e-5, epsilon=1.0, route="probe", features=encoder).fit(
+        texts[:3000], y[:3000], X_public=texts[3000:3600]
+    )
+    assert found.score(texts[3600:], y[3600:]) > 0.95
 
 
 def test_teachers_and_student_see_features(tmp_path):

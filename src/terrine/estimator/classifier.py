@@ -55,8 +55,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_queries: how many public rows are asked about (default: all, or as many as the plan gives).
         n_answers: how many are answered at most (default: all that pass the check).
         features: what teachers, probe and student see of a row, a public function of each: "auto", made from the
-            public rows by `fit_auto`; or features that are fitted. None: the rows as they are, or by the routes "probe"
-            and "auto" as "auto".
+            public rows by `fit_auto`; fitted features; or an encoder, as `as_features` takes it: a function, a
+            scikit-learn transformer (one that is not fitted is fitted on the public rows), a net, a path. Never one
+            that saw private rows. None: the rows as they are, or by the routes "probe" and "auto" as "auto".
         route: "teachers" (the default, None, says the same) answer questions and are charged by worst case. "tested"
             publishes all answers together if a private test says that they cost no more than ``target``, and raises
             TestFailedError if it does not; epsilon and delta are spent either way. "probe": no teachers, but a linear

@@ -12,7 +12,7 @@ from terrine.datasets import PrivateData, PublicData
 from terrine.datasets.rows import Rows
 from terrine.errors import InputError
 from terrine.estimator.people import People
-from terrine.features import AnyFeatures, AutoRecipe, fit_auto
+from terrine.features import AnyFeatures, AutoRecipe, as_features, fit_auto
 from terrine.probe import components_by_rule
 from terrine.sensitive import unheard
 
@@ -52,13 +52,14 @@ def features_of(model: Any, public: Rows, people: People, *, labels: NDArray[np.
         labels: of public rows, -1 where unknown; None: there are none.
     """
     given = wanted(model)
-    if given is None or isinstance(given, AnyFeatures):
-        return given
+    if given is None:
+        return None
     if isinstance(given, str) and given == "auto":
         if not isinstance(public, np.ndarray):
             raise InputError(
-                f'features="auto" takes arrays of numbers, images and tables, and not {type(public).__name__}. Give '
-                "features that are fitted for these rows, or embeddings in the place of the rows."
+                f'features="auto" takes arrays of numbers, images and tables, and not {type(public).__name__}. Give an '
+                "encoder as features (a function, a scikit-learn transformer, a model's folder), or embeddings in the "
+                "place of the rows."
             )
         most = _COMPONENTS
         if model.route in ("probe", "auto") and people.units is not None:
@@ -67,7 +68,7 @@ def features_of(model: Any, public: Rows, people: People, *, labels: NDArray[np.
         return fit_auto(
             PublicData(public), recipe=AutoRecipe(components=most), seed=int(model.random_state), labels=labels
         )
-    raise InputError(f'features must be "auto", fitted features or None, got {type(given).__name__}.')
+    return as_features(given, PublicData(public), seed=int(model.random_state))
 
 
 def sides_of(features: AnyFeatures | None, data: PrivateData, public: Rows) -> Sides:
@@ -75,9 +76,6 @@ def sides_of(features: AnyFeatures | None, data: PrivateData, public: Rows) -> S
     rows = PublicData(public, nan_ok=True)
     if features is None:
         return Sides(data=data, public=rows, features=None, seen=data, seen_public=rows)
-    shape = getattr(public, "shape", (0,))[1:]
-    if isinstance(public, np.ndarray) and shape != features.row_shape:
-        raise InputError(f"The features are of rows of shape {features.row_shape}, and these are of shape {shape}.")
     found = np.zeros((len(data), features.n_features), dtype=np.float32)
     with unheard():
         for start in range(0, len(data), _ROWS):

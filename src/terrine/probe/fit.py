@@ -124,8 +124,8 @@ class _Fit:
         output = self._output()
         if not self._verbs.begin(step, secure=self._source.secure):
             raise LedgerError(
-                f"Another machine has begun step {step} of this training. Let it finish, and call this again with a "
-                "copy of its outputs; or stop it first, and this goes on from here."
+                f"Another machine has begun step {step} of this training. Stop one of the two, copy the outputs that "
+                "the other machine has made to this one, and call again."
             )
         digest = self._verbs.keep(step, self._outputs.write(step, output.reveal()))  # charged, begun and noisy
         self._descent.add(step, self._outputs.read(step, digest))

@@ -87,7 +87,7 @@ class FittedOnFeatures(Fitted):
                 features = (AutoFeatures if which == AUTO else Features).load(folder / FEATURES)
             except DataError as error:
                 raise StoreError(str(error)) from None
-        inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False))
+        inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False, kind=None))
         extra = {name: data for name, data in kept.files.items() if name != FEATURES}
         return cls(about=about, card=kept.card, extra=extra, features=features, fitted=FittedEstimator.restore(inner))
 
@@ -142,5 +142,5 @@ def linear_on_features(
     model.n_features_in_ = len(weights)
     which = _NAMED.get(type(features), features.n_features)
     about = About.of(given, seed=seed, settings={**settings, "features": which})
-    inner = replace(about, row_shape=(features.n_features,), images=False)
+    inner = replace(about, row_shape=(features.n_features,), images=False, kind=None)
     return FittedOnFeatures(about=about, features=features, fitted=FittedEstimator(about=inner, model=model))

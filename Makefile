@@ -18,6 +18,8 @@ BIN := .venv/bin
 demo: .venv/.demo
 	$(BIN)/terrine demo
 
+# Python that keeps what it compiled, and pytest what it rewrote, starts the hundreds of programs of the tests sooner.
+test soak: export PYTHONDONTWRITEBYTECODE =
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -1,26 +1,56 @@
-"""The tutorial does what it says: its blocks in order, in an empty folder, through the real command."""
+"""The tutorial does what it says: its blocks in order, in an empty folder.
+
+`make soak` types them into a shell; `make test` runs them in this process, where libraries are imported once.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
+import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.soak import SOAK
 
 from terrine.accounting.curves import round_up
+from terrine.cli import main
 from terrine.schema import Category, Date, Number, Schema
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"python - <<'END'\n(.*?)^END\n|(terrine .*?)\n", flags=re.DOTALL | re.MULTILINE)
 
 
 TABLE, FOLDERS = PAGE.split("## Texts")
+
+
+def run_here(page: str, folder: Path) -> dict[str, str]:
+    """What each shell block printed, by the block: its commands and Python programs, and there is nothing else."""
+    printed = {}
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        for language, block in BLOCK.findall(page):
+            assert not language, f"a block of {language}: all are shell commands, without a name"
+            assert not COMMAND.sub("", block), f"neither Python nor one of our commands:\n{block}"
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                for program, command in COMMAND.findall(block):
+                    if program:
+                        exec(compile(program, "the tutorial", "exec"), {"__name__": "__main__"})
+                        continue
+                    patch.setattr(sys, "argv", shlex.split(command))
+                    with pytest.raises(SystemExit) as left:
+                        main()
+                    assert left.value.code == 0, command
+            printed[block.strip()] = out.getvalue()
+    return printed
 
 
 def typed(page: str, folder: Path, commands: Path) -> dict[str, str]:
@@ -44,7 +74,7 @@ def typed(page: str, folder: Path, commands: Path) -> dict[str, str]:
 def shown(tmp_path_factory):
     """What the part on tables printed; the folder it all happened in."""
     folder = tmp_path_factory.mktemp("tutorial")
-    return typed(TABLE, folder, tmp_path_factory.mktemp("bin")), folder
+    return typed(TABLE, folder, tmp_path_factory.mktemp("bin")) if SOAK else run_here(TABLE, folder), folder
 
 
 def test_every_step_runs_and_prints_the_numbers_of_the_page(shown):

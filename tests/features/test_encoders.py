@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import shutil
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from torch import nn
 from terrine._models import dump_estimators
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import DataError, InputError
-from terrine.features import EncoderFeatures, as_features, fit_auto, load_features
+from terrine.features import AutoFeatures, EncoderFeatures, as_features, choose_features, fit_auto, load_features
 from terrine.features.edges import Edges
 
 PUBLIC = np.random.default_rng(0).standard_normal((300, 10))
@@ -357,3 +360,38 @@ def test_damaged_files_are_refused(tmp_path):
             load_features(tmp_path / "kept.safetensors")
         with pytest.raises(DataError):
             EncoderFeatures.load(tmp_path / "kept.safetensors")
+
+
+# --- the choice among several, and the page
+
+
+def test_the_best_is_chosen_by_public_rows_alone():
+    def blind(rows):
+        return rows[:, :1, 0] * 1.0
+
+    found = choose_features([blind, "auto"], IMAGES)
+    assert isinstance(found, AutoFeatures)
+    assert set(found.scores) == {"1: blind", "2: auto"}
+    labels = (IMAGES[:, 0, 0] > 128).astype(np.int64)
+    assert choose_features([net(), blind], IMAGES, labels=labels).name.endswith("blind")
+    assert choose_features([TfidfVectorizer(), len_of], WORDS * 2).scores.keys() == {"1: TfidfVectorizer", "2: len_of"}
+    with pytest.raises(InputError, match="cannot be compared without labels"):
+        choose_features([twice, StandardScaler()], PUBLIC)
+    with pytest.raises(InputError, match="compared on public rows only"):
+        choose_features([twice], PrivateData(PUBLIC, np.zeros(300, dtype=int)))
+
+
+def len_of(texts):
+    return np.array([[len(one), one.count("a")] for one in texts])
+
+
+def test_the_page_s_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(Path(__file__).parent / "tiny_bert", tmp_path / "all-MiniLM-L6-v2")
+    page = (Path(__file__).parents[2] / "docs" / "features.md").read_text()
+    block = re.search(r"```python\n(import numpy as np\nimport torch.*?)```", page, flags=re.DOTALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(block[1], "features.md", "exec"), found := {})
+    assert found["rows"].shape[0] == 100
+    assert load_features("features.safetensors", encoder=found["bands"]).row_shape == (8, 8)

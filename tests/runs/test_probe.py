@@ -525,6 +525,20 @@ def test_teachers_are_chosen_where_they_do(here, monkeypatch, terrine):
     assert terrine("run", path, "--out", "r").code == 0
 
 
+def test_labeled_public_rows_rehearse_both_routes(here, terrine):
+    clinic(here, labeled=1.0)
+    path = changed(here, (PROBE, AUTO + "consensus = 0.9"), more=TEACHERS)
+    code, out, err = terrine("run", path, "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    choice = json.loads(out)["choice"]
+    assert all(0.4 < one["accuracy"] < 1 for one in choice["options"])
+    assert "300 labeled public rows" in choice["reason"]
+    clinic(here, labeled=0.05)  # too few for it: the rule decides
+    code, out, err = terrine("run", path, "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["choice"]["by"] == "rule"
+
+
 def test_until_something_is_taught_the_choice_is_open(here):
     path = changed(here, (PROBE, AUTO + "consensus = 0.9"), more=TEACHERS)
     begin_run(read_settings(path), here / "r")

@@ -270,6 +270,12 @@ def predict_command(
     keep: Annotated[
         list[str] | None, typer.Option(help="A column of ROWS to copy, such as an id; may be given several times.")
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="The encoder of a student that does not carry it: a file, a folder, or package.module:function."
+        ),
+    ] = None,
 ) -> None:
     """Apply a student to new rows: a class and probabilities for each.
 
@@ -279,5 +285,6 @@ def predict_command(
     from terrine.students.predict import write_predictions
 
     inner = student / "student"
-    n = write_predictions(load_student(inner if inner.is_dir() else student), new, out, keep=keep or ())
+    found = load_student(inner if inner.is_dir() else student, encoder=encoder)
+    n = write_predictions(found, new, out, keep=keep or ())
     print(f"{out}: {n:,} predictions.")

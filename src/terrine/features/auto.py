@@ -311,10 +311,7 @@ def _found_again(
     device: str,
 ) -> float:
     """How often a distorted public image, which the encoder never saw, is nearest to itself as it was."""
-    torch = require_torch()
-    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
-    y = views.distorted(x, strengths, torch.Generator().manual_seed(seed))
-    pixels = (y * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    pixels = distorted_images(images, strengths, seed=seed)
     before, after = (_joined(some, parts, arrays, device=device) for some in (images, pixels))
     return float((nearest(after, before, k=1, device="cpu")[:, 0] == np.arange(len(images))).mean())
 
@@ -329,14 +326,33 @@ def _left_out(
     device: str,
 ) -> float:
     """How often a linear model is right about a labeled public row left out."""
-    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+    known = judged(labels, n_rows=len(images), seed=seed)
+    X = _joined(images[known], parts, arrays, device=device).astype(np.float64)
+    return left_out(X, labels[known])
+
+
+def distorted_images(images: NDArray[np.uint8], strengths: dict[str, float], *, seed: int) -> NDArray[np.uint8]:
+    """(n, height, width, channels) images, each with distortions up to these strengths."""
+    torch = require_torch()
+    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+    y = views.distorted(x, strengths, torch.Generator().manual_seed(seed))
+    pixels: NDArray[np.uint8] = (y * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return np.ascontiguousarray(pixels)
+
+
+def judged(labels: NDArray[Any], *, n_rows: int, seed: int) -> NDArray[np.int64]:
+    """Which of the labeled public rows features are judged by."""
+    if labels.shape != (n_rows,) or labels.dtype.kind not in "iu":
         raise InputError("labels must be a class index for each public row, or -1.")
-    known = np.flatnonzero(labels >= 0)
-    known = np.random.default_rng([seed, 3]).permutation(known)[:_JUDGED]
+    known = np.random.default_rng([seed, 3]).permutation(np.flatnonzero(labels >= 0))[:_JUDGED]
     if len(np.unique(labels[known])) < 2:
         raise InputError("labels must name at least two classes among the public rows.")
-    X = _joined(images[known], parts, arrays, device=device).astype(np.float64)
-    Y = np.eye(int(labels.max()) + 1)[labels[known]]
+    return known
+
+
+def left_out(X: NDArray[np.float64], labels: NDArray[Any]) -> float:
+    """How often a linear model is right about a row that it did not learn from."""
+    Y = np.eye(int(labels.max()) + 1)[labels]
     return float(solve(X[None], Y[None], ridges=_RIDGES, spare=0.0).accuracy[0])
 
 

@@ -310,9 +310,12 @@ def _given_again(encoder: Any, facts: dict[str, Any], *, what: str, device: str)
             loaders.TORCHSCRIPT: f"the TorchScript file {name} (sha256 {facts['digest'][:16]}...)",
             loaders.SENTENCES: f"the folder of the sentence-transformers model {name} ({facts['digest'][:16]}...)",
         }.get(kind, f"the {kind} {name}")
-        raise DataError(f"{what} does not carry its encoder: it needs {needs}. Give it as `encoder`.")
+        raise DataError(
+            f"{what} does not carry its encoder: it needs {needs}. Give it as `encoder` (terrine predict: --encoder)."
+        )
     nothing: Any = np.zeros((2, 1))
-    found = _loaded(encoder, nothing, seed=0, device=device)
+    own = isinstance(encoder, EncoderFeatures)
+    found = encoder._encoder if own else _loaded(encoder, nothing, seed=0, device=device)
     if found.kind != kind or (kind != loaders.CALLABLE and found.digest != facts["digest"]):
         raise DataError(
             f"The encoder that was given is not the one that {what} was made with: that was the {kind} {name}, with "

@@ -75,6 +75,10 @@ class Learning(ABC):
     def learner(self) -> tuple[StudentConfig, int]:
         """The student's settings, and the seed."""
 
+    def own_features(self) -> Any:
+        """Features by an encoder of the user's own, which a student may not carry; None where there is none."""
+        return None
+
     def try_student(self, *, n_answers: int) -> None:
         """Refuse a student that could not learn from answers or not be kept, before they are paid for."""
         if (self.folder / "student" / "SHA256SUMS").is_file():
@@ -93,7 +97,7 @@ class Learning(ABC):
 
         folder = self.folder / "student"
         if (folder / "SHA256SUMS").is_file():
-            result = self.evaluated(load_student(folder))
+            result = self.evaluated(load_student(folder, encoder=self.own_features()))
         else:
             student = self.taught(progress=progress)
             result = self.evaluated(student)

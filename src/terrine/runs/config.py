@@ -13,7 +13,7 @@ from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
 from terrine.runs.config_words import in_words, shown
 from terrine.runs.cost_config import COST_KEYS, CostSettings
-from terrine.runs.features_config import FeaturesConfig, spelled_out
+from terrine.runs.features_config import FeaturesConfig, placed, spelled_out
 from terrine.runs.features_config import Part as _Part
 
 Count = Field(ge=1)
@@ -448,6 +448,8 @@ def read_settings(path: str | Path) -> Settings:
                 if "\0" in data[name]:
                     raise InputError(f"{path.name}: data.{name} must be a file name, and has a null character.")
                 data[name] = str((path.parent / data[name]).resolve())
+    if "features" in given:
+        given["features"] = placed(given["features"], path.parent)
     privacy = given.get("privacy")
     by_probe = isinstance(privacy, dict) and privacy.get("route") == "probe"
     kind: type[Settings] = RemoteConfig if "labels" in given else ProbeConfig if by_probe else RunConfig

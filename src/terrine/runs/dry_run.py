@@ -16,6 +16,7 @@ from terrine.runs.base import ROUTE
 from terrine.runs.config import ProbeConfig, RemoteConfig, RunConfig, read_settings
 from terrine.runs.cost_plan import what_it_adds
 from terrine.runs.factories import any_budget_of, check_options, planned
+from terrine.runs.features_config import takes_texts
 from terrine.runs.plan_rounds import PlannedRound
 from terrine.runs.probe_dry_run import ProbeDryRun, dry_run_of_probe
 from terrine.runs.probe_plan import check_neighbors, people_of
@@ -100,7 +101,7 @@ def dry_run(source: str | Path) -> DryRun | ProbeDryRun:
         raise InputError("A run that gets its labels from a service has no plan of its own: the service's owner has.")
     check_options(given)
     check_extras(given, report=True)
-    task = task_of(given.data)
+    task = task_of(given.data, texts=takes_texts(given.features))
     if isinstance(given, ProbeConfig):
         return dry_run_of_probe(given, task, folder=folder)
     choice = None

@@ -22,6 +22,7 @@ from terrine.runs.config import (
     TeachersConfig,
 )
 from terrine.runs.cost_plan import cost_release_of, planned_within
+from terrine.runs.features import check_encoders
 from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
@@ -184,6 +185,8 @@ def check_options(config: Settings) -> None:
     """Refuse options of teachers and student that they do not have: before anything is written or spent."""
     if isinstance(config, RunConfig):
         teacher_of(config.teachers)
+        if config.features is not None and config.features.own:
+            check_encoders(config.features)
     check_student(config.student)
 
 

@@ -39,6 +39,7 @@ from terrine.runs.base import (
     save_answers,
     write_json,
 )
+from terrine.runs.baseline import on_private_rows
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.cost import tell_cost
@@ -51,7 +52,8 @@ from terrine.runs.factories import (
     student_of,
     teacher_of,
 )
-from terrine.runs.features import features_of
+from terrine.runs.features import FEATURES, check_features, features_digest, features_of
+from terrine.runs.features_config import takes_texts
 from terrine.runs.probe_plan import check_neighbors, covered
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
@@ -136,7 +138,7 @@ class Run(Answered):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.given.data, run=self.folder)
+        return task_of(self.given.data, run=self.folder, texts=takes_texts(self.given.features))
 
     @property
     def _rows(self) -> PrivateData:
@@ -177,7 +179,9 @@ class Run(Answered):
                 progress=progress,
             )
             X = self.task.public.X
-            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
+            dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
+            seen = {} if self.config.features is None else {"features": features_digest(self.folder)}
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype, **seen})
         return shares
 
     @cached_property
@@ -346,6 +350,8 @@ class Run(Answered):
     def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
         rows = read_json(self.folder / "rows.json", "terrine teach")
+        if rows.get("dtype") == "text":
+            raise InputError(f"The rows of {self.folder} are texts, and a service takes rows of numbers.")
         try:
             shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
         except (KeyError, TypeError, ValueError):
@@ -423,27 +429,15 @@ class Run(Answered):
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
         """The student's learner on the private rows themselves, for comparison; None without test labels. Secret."""
-        if self.task.test_y is None:
-            return None
-        from terrine.students import fit_student
-
-        private = self._rows
-        with unheard():
-            learner = fit_student(
-                self.student(),
-                private.X,
-                private.y,
-                classes=self.task.classes,
-                seed=self.config.seed,
-                progress=progress,
-            )
-            right = learner.predict(self.task.test_X) == self.task.test_y
-        accuracy = float(right.mean())
-        return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
+        return on_private_rows(self.student(), self.task, self.config, progress=progress)
 
     @property
     def _teacher(self) -> Teacher:
         return teacher_of(self.config.teachers)
+
+    def own_features(self) -> Any:
+        """Features by an encoder of the user's own, which a student may not carry; None where there is none."""
+        return self._features() if self.config.features is not None and self.config.features.own else None
 
     def _features(self) -> AnyFeatures:
         """What the student sees of a row: as the teachers do."""
@@ -454,13 +448,15 @@ class Run(Answered):
         """Learned once from the public rows, and kept."""
         settings = self.config.features
         assert settings is not None
-        return features_of(
+        made = features_of(
             settings,
             self.task.public,
             seed=self.config.seed,
             device=self.config.teachers.device,
-            kept=self.folder / "features.safetensors",
+            kept=self.folder / FEATURES,
         )
+        check_features(self.folder)
+        return made
 
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""

@@ -32,6 +32,7 @@ from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import ProbeConfig, RunConfig, StudentConfig, read_settings
 from terrine.runs.factories import check_student, student_of
 from terrine.runs.features import features_of
+from terrine.runs.features_config import takes_texts
 from terrine.runs.probe_plan import (
     People,
     ProbePlan,
@@ -46,8 +47,8 @@ from terrine.runs.tasks import public_labels_of, task_of
 from terrine.sensitive import unheard
 
 if TYPE_CHECKING:
+    from terrine.features import AnyFeatures
     from terrine.students import FittedStudent
-    from terrine.students.features import AnyFeatures
 
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"
@@ -77,7 +78,7 @@ class ProbeRun(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.config.data, run=self.folder)
+        return task_of(self.config.data, run=self.folder, texts=takes_texts(self.config.features))
 
     @cached_property
     def people(self) -> People:

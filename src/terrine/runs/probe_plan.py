@@ -17,7 +17,7 @@ from terrine.runs.config import ProbeConfig, RunConfig
 from terrine.runs.features_config import FeaturesConfig
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 SCHEMA = "terrine.probe-plan/1"
 _MOST = 500  # components of a set of features, where the settings say nothing

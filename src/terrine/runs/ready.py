@@ -63,8 +63,12 @@ def check_extras(config: Settings, *, report: bool) -> None:
     else:
         needed += [("torch", "to train the student", "torch"), ("safetensors", "to keep the student", "torch")]
     features = config.features if isinstance(config, RunConfig | ProbeConfig) else None
-    if features is not None and features.kind in ("learned", "auto"):
+    if features is not None and (features.own or features.kind in ("learned", "auto")):
         needed.append(("safetensors", "to keep the features", "torch"))
+        needed += [("onnxruntime", "to run the encoder", "onnx")] if features.kind == "onnx" else []
+        needed += (
+            [("torch", "to run the encoder", "torch")] if features.kind in ("torch", "sentence-transformers") else []
+        )
     if isinstance(config, RunConfig):
         if config.teachers.kind in ("conv", "module"):
             needed.append(("torch", "to train the teachers", "torch"))

@@ -27,6 +27,7 @@ from terrine.relations import Relation
 from terrine.runs.config import RunConfig
 from terrine.runs.factories import executor_of, student_of, teacher_of
 from terrine.runs.features import features_of
+from terrine.runs.features_config import takes_texts
 from terrine.runs.tasks import labelled_of
 from terrine.students import Student, fit_student
 from terrine.teachers import Teacher, poll_teachers
@@ -215,7 +216,7 @@ def rehearse_run(
         labelled: a file of labeled public rows; None with a built-in data set, which brings them.
         units: a planning number; else the one in the settings.
     """
-    X, y, classes = labelled_of(config.data, labelled)
+    X, y, classes = labelled_of(config.data, labelled, texts=takes_texts(config.features))
     features: Any = None
     if config.features is not None:
         features = features_of(config.features, PublicData(X), seed=config.seed, device=config.teachers.device)

@@ -5,23 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from terrine.datasets import Task
-from terrine.errors import InputError
+from terrine.errors import InputError, PlanError
 from terrine.runs.base import ROUTE, read_json, write_json
 from terrine.runs.config import ProbeConfig, RunConfig
+from terrine.runs.factories import executor_of, student_of, teacher_of
 from terrine.runs.features import features_of
-from terrine.runs.probe_plan import check_neighbors, features_config, people_of
-from terrine.runs.tasks import task_of
-from terrine.which_route import RouteChoice, choose_route
+from terrine.runs.features_config import takes_texts
+from terrine.runs.probe_plan import People, check_neighbors, features_config, people_of, seen_by_probe
+from terrine.runs.rehearse_routes import rehearse_routes
+from terrine.runs.tasks import public_labels_of, task_of
+from terrine.which_route import RehearsedRoutes, RouteChoice, choose_route
 
 
 def choose(settings: RunConfig, task: Task) -> RouteChoice:
-    """Compare the routes; the private rows are read for what they show anyway: units or none, and a public number."""
+    """Compare the routes, by a rehearsal too where the public file has labels.
+
+    The private rows are read for what they show anyway: whether there are units, and a number that is public.
+    """
     assert task.private is not None
     assert settings.privacy.epsilon is not None
     check_neighbors(task.private, settings)
     people = people_of(task.private, settings)
+    labels = None if people.units is None else public_labels_of(settings.data, task)
     return choose_route(
         epsilon=settings.privacy.epsilon,
         delta=settings.privacy.delta,
@@ -31,14 +39,42 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
         n_features=_n_features(settings, task),
         n_public=len(task.public),
         n_teachers=settings.teachers.number,
+        rehearsed=None if labels is None else _rehearsed(settings, task, people, labels),
     )
+
+
+def _rehearsed(settings: RunConfig, task: Task, people: People, labels: NDArray[np.int64]) -> RehearsedRoutes | None:
+    """Both routes on the labeled public rows; None where these are too few for it, and the rule decides alone."""
+    asked = ProbeConfig.of(settings).features
+    device = settings.teachers.device
+    features = features_of(asked, task.public, seed=settings.seed, device=device)
+    try:
+        return rehearse_routes(
+            task.public.X,
+            labels,
+            seen=seen_by_probe(features, task.public),
+            classes=task.classes,
+            teacher=teacher_of(settings.teachers),
+            student=student_of(settings.student, features=lambda: features),
+            n_teachers=settings.teachers.number,
+            epsilon=settings.privacy.epsilon or 0.0,
+            delta=settings.privacy.delta,
+            relation=people.relation,
+            planned_units=people.planned,
+            seed=settings.seed,
+            executor=executor_of(settings.teachers),
+        )
+    except (InputError, PlanError):  # of public rows
+        return None
 
 
 def settle(settings: RunConfig, folder: Path) -> str:
     """The route of a run directory: what it chose before, else chosen now and kept."""
     path = folder / ROUTE
     if not path.is_file():
-        write_json(path, choose(settings, task_of(settings.data, run=folder)).to_json())
+        write_json(
+            path, choose(settings, task_of(settings.data, run=folder, texts=takes_texts(settings.features))).to_json()
+        )
     return kept_choice(folder).route
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ from terrine.datasets import PublicData
 from terrine.datasets.rows import numbers
 from terrine.datasets.tables import Frame
 from terrine.errors import AdviceWarning, DataError, InputError, StoreError
+from terrine.features import EncoderFeatures
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
@@ -65,7 +67,7 @@ def fit_student(
     if (given.labels == given.labels[0]).all():
         return _constant(given, seed=seed)
     if isinstance(student, AutoStudent):
-        if isinstance(given.rows, Frame):
+        if isinstance(given.rows, Frame) and not _by_encoder(student):
             given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
         result = fit_chosen(student, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
         if progress is not None:
@@ -103,8 +105,13 @@ def fit_beside(
     return beside(own, student, given, known, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
 
 
+def _by_encoder(student: Student) -> bool:
+    """Whether an encoder of the user's own takes the rows as they are."""
+    return isinstance(getattr(student, "features", None), EncoderFeatures)
+
+
 def _taught(student: Single, given: Lessons, *, seed: int, progress: Progress | None = None) -> FittedStudent:
-    if not isinstance(student, SupervisedStudent):
+    if not isinstance(student, SupervisedStudent) and not _by_encoder(student):
         given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
     train: Train
     match student:
@@ -158,10 +165,14 @@ def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> l
     return names
 
 
-def load_student(folder: str | Path) -> FittedStudent:
+def load_student(folder: str | Path, *, encoder: Any = None) -> FittedStudent:
     """A student as `save` wrote it, with its ``card`` and its ``extra`` files.
 
     Every file is compared with its sha256, and nothing is executed.
+
+    Args:
+        encoder: of a student whose folder does not carry its encoder: the file or folder of a model, the module or the
+            function, or its name as "package.module:function". It is checked to be the same.
     """
     kept = read_folder(folder)
     match kept.kind:
@@ -170,7 +181,7 @@ def load_student(folder: str | Path) -> FittedStudent:
         case supervised.KIND:
             return FittedEstimator.restore(kept)
         case on_features.KIND:
-            return FittedOnFeatures.restore(kept, Path(folder))
+            return FittedOnFeatures.restore(kept, Path(folder), encoder=encoder)
     raise StoreError(
         f"{folder} holds a student of an unknown kind, {kept.kind!r}. A newer terrine may have written it."
     )

@@ -59,7 +59,9 @@ class AutoStudent:
 
     def __post_init__(self) -> None:
         if self.features is not None and not isinstance(self.features, AnyFeatures):
-            raise InputError(f"features must be what fit_auto gives, got {type(self.features).__name__}.")
+            raise InputError(
+                f"features must be what fit_auto or as_features gives, got {type(self.features).__name__}."
+            )
         _validate.integer("folds", self.folds, at_least=2)
         _validate.choice("nets", self.nets, ("auto", "yes", "no"))
         if not isinstance(self.balanced, bool):
@@ -143,7 +145,7 @@ def candidates(settings: AutoStudent, given: Lessons, *, seed: int) -> dict[str,
     from sklearn.linear_model import LogisticRegression
 
     same: dict[str, Any] = {"balanced": settings.balanced}
-    if not isinstance(given.rows, np.ndarray):
+    if not isinstance(given.rows, np.ndarray) and settings.features is None:
         learner = LogisticRegression(max_iter=1000)
         return {LINEAR: SupervisedStudent(estimator=learner, **same)}
     features = settings.features

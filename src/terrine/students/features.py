@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import DataError, InputError, StoreError
-from terrine.features import AnyFeatures, AutoFeatures, Features
+from terrine.features import AnyFeatures, AutoFeatures, EncoderFeatures, load_features
 from terrine.features.edges import Edges
 from terrine.students.fitted import Fitted, Folder
 from terrine.students.lessons import About, Lessons
@@ -19,7 +19,6 @@ from terrine.students.onnx import EXPORTABLE
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
 KIND, FEATURES, EDGES, AUTO = "estimator on features", "features.safetensors", "edges", "auto"
-_NAMED: dict[type, str] = {Edges: EDGES, AutoFeatures: AUTO}  # the others by their number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class FeatureStudent:
 
     Attributes:
         features: learned from public rows, as `fit_features` and `fit_auto` do, and kept with the student; or `Edges`,
-            of images.
+            of images; or an encoder of your own, as `as_features` makes of it.
         estimator: unfitted (default: linear discriminants, shrunk by half toward round ones).
         self_training, balanced: as of a `SupervisedStudent`.
         min_per_class: refuse to learn from fewer answers than this of any class.
@@ -43,7 +42,9 @@ class FeatureStudent:
     def __post_init__(self) -> None:
         if not isinstance(self.features, AnyFeatures):
             kind = type(self.features).__name__
-            raise InputError(f"features must be what fit_features or fit_auto gives, or Edges, got {kind}.")
+            raise InputError(
+                f"features must be what fit_features, fit_auto or as_features gives, or Edges, got {kind}."
+            )
         if self.estimator is None:
             from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -78,13 +79,13 @@ class FittedOnFeatures(Fitted):
         return KIND, {**self.fitted.dumps()[1], **more}
 
     @classmethod
-    def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
+    def restore(cls, kept: Folder, folder: Path, *, encoder: Any = None) -> FittedOnFeatures:
         """From a checked folder; `load_student` calls it."""
         about = kept.about
         features: AnyFeatures = Edges(row_shape=about.row_shape)
-        if (which := about.settings.get("features")) != EDGES:
+        if about.settings.get("features") != EDGES:
             try:
-                features = (AutoFeatures if which == AUTO else Features).load(folder / FEATURES)
+                features = load_features(folder / FEATURES, encoder=encoder)
             except DataError as error:
                 raise StoreError(str(error)) from None
         inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False, kind=None))
@@ -111,8 +112,7 @@ def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> F
         seen = replace(given, rows=settings.features.transform(given.rows[given.answered]))
         seen = replace(seen, answered=np.arange(len(given.answered)))
     fitted = fit_estimator(settings.plain(), seen, seed=seed)
-    which = _NAMED.get(type(settings.features), settings.features.n_features)
-    kept = {**fitted.about.settings, "student": type(settings).__name__, "features": which}
+    kept = {**fitted.about.settings, "student": type(settings).__name__, **_named(settings.features)}
     return FittedOnFeatures(about=About.of(given, seed=seed, settings=kept), features=settings.features, fitted=fitted)
 
 
@@ -140,7 +140,20 @@ def linear_on_features(
     model.intercept_ = intercept[1:] - intercept[:1] if two else intercept.copy()
     model.classes_ = np.arange(len(given.classes))
     model.n_features_in_ = len(weights)
-    which = _NAMED.get(type(features), features.n_features)
-    about = About.of(given, seed=seed, settings={**settings, "features": which})
+    about = About.of(given, seed=seed, settings={**settings, **_named(features)})
     inner = replace(about, row_shape=(features.n_features,), images=False, kind=None)
     return FittedOnFeatures(about=about, features=features, fitted=FittedEstimator(about=inner, model=model))
+
+
+def _named(features: AnyFeatures) -> dict[str, Any]:
+    """What a card says of them; of an encoder that the folder does not carry, that it is needed."""
+    match features:
+        case Edges():
+            return {"features": EDGES}
+        case AutoFeatures():
+            return {"features": AUTO}
+        case EncoderFeatures():
+            said: dict[str, Any] = {"features": f"{features.kind}, {features.name}", "encoder_sha256": features.digest}
+            said |= {"components": 0 if features.evened is None else features.n_features}
+            return said if features.carried else {**said, "needs": f"{features.name}, which is not in this folder"}
+    return {"features": features.n_features}

@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each othe
 
 import pytest
 from hypothesis import settings
+from tests import cpu
 from tests.soak import SOAK
 
 from terrine.cli import common, main
@@ -23,6 +24,10 @@ settings.register_profile("soak", deadline=None, max_examples=500)
 settings.load_profile("soak" if SOAK else "default")
 if SOAK:
     from tests.soak import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(cpu)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

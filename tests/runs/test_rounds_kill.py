@@ -1,4 +1,4 @@
-"""A run in rounds, killed at every kind of event once, and at every event in `make soak`.
+"""A run in rounds, killed where charges and answers are kept, and at every event in `make soak`.
 
 The guarantee is the same, no answer ever changes, and the end is that of an unbroken run.
 """
@@ -21,7 +21,7 @@ from terrine.ledger import Ledger
 from terrine.runs.base import load_answers
 from terrine.runs.local import Run
 
-KILLS = amount(6, soak=50)  # in runs that are killed again and again; every event has one of its own
+KILLS = amount(3, soak=50)  # in runs that are killed again and again
 PROGRAM = Path(__file__).with_name("rounds_killed.py")
 SMALL = SETTINGS.replace("queries = 120", "queries = 12").replace("answers = 60", "answers = 12")
 SMALL = SMALL.replace("queries = 200", "queries = 12").replace("answers = 20\n", "answers = 12\n")
@@ -80,11 +80,13 @@ def unbroken(voted, go_on):
     return folder, events
 
 
-EVENTS = {
+COSTLY = {
     *(f"{when}_each in round {k}" for k in (1, 2) for when in ("after reserve", "before keep", "after keep")),
+    "after link round-2.proba.npz",
+}
+EVENTS = COSTLY | {
     *(f"after replace {name}" for name in ("round-1.npz", "round-2.npz", "answers.npz", "guarantee.json")),
     "after predict_proba in round 1",
-    "after link round-2.proba.npz",
     "after link ledger.json",
 }
 SAME = ("epsilon", "delta", "order", "relation", "rounds", "queries_at_most", "answers_at_most", "answered")
@@ -93,8 +95,7 @@ SAME = ("epsilon", "delta", "order", "relation", "rounds", "queries_at_most", "a
 def test_killed_at_every_kind_of_event_once(voted, unbroken, go_on, tmp_path, record_property):
     whole, events = unbroken
     assert set(events) >= EVENTS
-    first = [events.index(name) + 1 for name in dict.fromkeys(events)]
-    points = amount(first, soak=range(1, len(events) + 1))
+    points = amount([events.index(name) + 1 for name in sorted(COSTLY)], soak=range(1, len(events) + 1))
     for kill_at in points:
         folder = tmp_path / str(kill_at)
         shutil.copytree(voted, folder)

@@ -237,7 +237,8 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, privacy, message):
 
 def test_a_route_is_planned_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("terrine.runs.factories.STANDINS", 1_000)
-    monkeypatch.setattr("terrine.release.plan_tested._ORDERS", (18.1, 22.7, 28.5))
+    monkeypatch.setattr("terrine.release.plan_tested._ORDERS", (22.7,))
+    monkeypatch.setattr("terrine.release.plan_tested._SEARCH", ([(1.0, 1.0, 1.0), (1.0, 1.0, 0.8)],))
     privacy = 'route = "tested"\nepsilon = 2\nconsensus = 0.95\nqueries = 100\ndelta = 1e-5'
     run = Run.create(settings(tmp_path, privacy=privacy, number=1000), tmp_path / "run")
     found = run.config.privacy

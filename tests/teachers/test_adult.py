@@ -27,6 +27,7 @@ def task():
         return load("adult")
 
 
+@pytest.mark.soak
 def test_250_teachers_reach_the_papers_accuracy_and_consensus(task):
     shares = partition(task.private, n_teachers=250, method="balanced", key=bytes(32))
     X, y = np.concatenate([task.public.X, task.test_X]), np.concatenate([task.public_y, task.test_y])

@@ -21,6 +21,7 @@ from terrine.datasets.labels import known_indices, named_classes
 from terrine.errors import AdviceWarning, InputError, SpendingWarning
 from terrine.estimator.by_probe import learn_by_probe
 from terrine.estimator.by_teachers import learn_by_teachers
+from terrine.estimator.columns import taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
 from terrine.estimator.people import People, check_route, people_of
 from terrine.estimator.rows import both_sides, new_rows
@@ -175,23 +176,24 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def fit(
         self,
         X: Any,
-        y: ArrayLike,
+        y: ArrayLike | str,
         X_public: Any = None,
-        unit: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        unit: ArrayLike | str | None = None,
+        groups: ArrayLike | str | None = None,
         y_public: ArrayLike | None = None,
     ) -> Self:
         """Teach, ask, and train the student.
 
         Args:
             X: private rows. Nothing may have been fitted to them before (no pooled scaling): see docs/pitfalls.md.
-            y: their labels, each among ``classes``.
+            y: their labels, each among ``classes``; or the name of the column of X that has them.
             X_public: unlabeled rows of the same kind that anyone may see.
-            unit: whom each row belongs to; without it every row is its own unit.
+            unit: whom each row belongs to, or the name of a column of X; without it every row is its own unit.
             groups: the same, as scikit-learn calls it.
             y_public: labels of public rows, None where a row has none: with route="auto" both routes are rehearsed on
                 them, and the better one is taken. Nobody's privacy is in them.
         """
+        X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
         check_route(self, unit=groups if unit is None else unit)
         if self.rounds is None:
             refuse_alone(self.mechanism)
@@ -261,8 +263,14 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name."""
         check_is_fitted(self, "student_")
-        proba: NDArray[np.float64] = self.student_.predict_proba(new_rows(self, X))
+        proba: NDArray[np.float64] = self.student_.predict_proba(new_rows(self, without(X, self._apart)))
         return proba
+
+    def _by_name(self, X: Any, y: Any, X_public: Any, *whose: Any) -> tuple[Any, ...]:
+        """Labels and units by name are taken out of the tables: of private, public and new rows alike."""
+        self._apart = tuple(one for one in (y, *whose) if isinstance(one, str))
+        y, *whose_values = (taken(X, one, role="X") if isinstance(one, str) else one for one in (y, *whose))
+        return (without(X, self._apart), y, without(X_public, self._apart), *whose_values)
 
     def _classes(self) -> tuple[tuple[str, ...], NDArray[Any]]:
         listed = () if self.schema_ is None else self.schema_.classes

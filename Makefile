@@ -66,6 +66,8 @@ results: .venv/.installed
 	$(if $(VOTES),,@echo "figures, claims: taken from their JSON; VOTES=FOLDER runs them")
 	$(BIN)/python experiments/figures.py $(if $(VOTES),--votes $(VOTES),--draw)
 	$(BIN)/python experiments/claims.py $(if $(VOTES),--votes $(VOTES),--draw)
+	$(if $(LONG),$(BIN)/python experiments/paper_small.py training && $(BIN)/python experiments/paper_small.py glyph && $(BIN)/python experiments/paper_small.py open,@echo "paper_small: taken from its JSON; LONG=1 runs what is not there")
+	$(BIN)/python experiments/paper_small.py show
 	$(if $(LONG),,@echo "tested_route, scaling: taken from their JSON; LONG=1 runs them")
 	$(BIN)/python experiments/tested_route.py $(if $(LONG),,--resume)
 	$(BIN)/python experiments/scaling.py $(if $(LONG),,--draw)

@@ -35,7 +35,7 @@ _FORMULA = re.compile(
     flags=re.DOTALL | re.MULTILINE,
 )
 _KEPT = "xformula"  # and a number: stands for a formula while Markdown is read
-_CITED = re.compile(r"\[((?:PATE17|PATE18|TERRINE|CKS20|MIR17|BS16), [^\]]+)\]")
+_CITED = re.compile(r"\[((?:PATE17|PATE18|TERRINE|CKS20|MIR17|BS16|DRS22), [^\]]+)\]")
 _slug = slugify(case="lower")
 _ROW = re.compile(r"^\s*\|.*\|\s*$")
 

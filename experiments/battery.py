@@ -1,10 +1,11 @@
 """One set of settings, `battery.toml`, on eight tasks: only data, epsilon and delta differ.
 
-    TERRINE_DATA=../shared/data python experiments/battery.py --out OUT --tasks adult,fashion --epsilons 1 --seeds 0
+    TERRINE_DATA=FOLDER python experiments/battery.py --out OUT --tasks adult,fashion --kinds votes,probe --epsilons 1
 
-Each cell (task, epsilon, seed) is a file in OUT, and one that is there is not run again; features and votes are kept in
-OUT as well. A seed decides features, shares, teachers, questions, noise and student. The noise is seeded: these data
-sets are public, and nothing here is private. `--baselines` trains the best model without privacy that minutes allow.
+Each cell (task, kind, epsilon, relation, seeds) is a file in OUT, and one that is there is not made again; features and
+votes are kept in OUT as well. A seed decides shares, teachers, questions, noise and student; features are fitted once.
+The noise is seeded: these data sets are public, and nothing here is private. `battery_probe.py` has the linear models,
+`battery_page.py` the page. The tasks with MiniLM need what `minilm.py` writes.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
 the teachers' rule for the ridge), so their cells are no fresh test. Fashion-MNIST was looked at too, while features
 were made and for the number of questions with ten classes. Heritage, Census-Income and CLINC150 served no choice.
@@ -26,7 +27,8 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from numpy.typing import NDArray
 from terrine.datasets import PrivateData, PublicData, load
 from terrine.executors import Executor, Processes, Serial
 from terrine.features import AutoFeatures, AutoRecipe, fit_auto
+from terrine.features.auto import QUANTILES
 from terrine.mechanisms import GNMax, answer
 from terrine.noise import SeededNoise
 from terrine.partitioning import partition
@@ -48,6 +51,11 @@ HERE = Path(__file__).parent
 SETTINGS = tomllib.loads((HERE / "battery.toml").read_text(encoding="utf-8"))
 EPSILONS = (0.1, 0.3, 0.5, 1.0, 2.0)
 STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # numbers of teachers and questions are rounded down to such
+
+
+Rows = NDArray[Any]
+Texts = tuple[dict[str, list[str]], dict[str, NDArray[np.int64]]]  # by part, and labels where a part has some
+IMDB_PARTS = {"private": 10_000, "public": 10_000, "test": 5_000}  # of what MiniLM encodes, for time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,46 +195,99 @@ def _heritage() -> Data:
     )
 
 
-def _imdb() -> Data:
-    """Built-in features of texts; texts that also occur in train are dropped."""
+def imdb_texts(parts: dict[str, int] | None = None) -> Texts:
+    """Texts that also occur in train are dropped; where numbers of texts are given, evenly spaced ones are kept."""
 
-    def read(name: str, most: int) -> list[list[str]]:
+    def read(name: str) -> list[list[str]]:
         text = lzma.decompress((_root() / "imdb" / f"{name}.tsv.xz").read_bytes()).decode("utf-8")
-        return [line.split("\t") for line in text.splitlines()][
-            :: max(1, 50_000 // most) if name == "unlabelled" else 1
-        ]
+        return [line.split("\t") for line in text.split("\n") if line]  # texts hold what splitlines takes for an end
 
-    train, test, public = read("train", 25_000), read("test", 25_000), read("unlabelled", 25_000)
-    known = {row[-1] for row in train}
-    test, public = ([row for row in rows if row[-1] not in known] for rows in (test, public))
-    X, seen, test_X = _tables(*({"text": [row[-1] for row in rows]} for rows in (train, public, test)))
-    y, test_y = (np.array([row[0] == "pos" for row in rows], dtype=np.int64) for rows in (train, test))
-    return Data(X=X, y=y, public=seen, test_X=test_X, test_y=test_y, n_classes=2, delta=1e-5)
+    found = {"private": read("train"), "public": read("unlabelled")[::2], "test": read("test")}
+    known = {row[-1] for row in found["private"]}
+    for part in ("public", "test"):
+        found[part] = [row for row in found[part] if row[-1] not in known]
+    if parts is not None:
+        found = {part: [rows[k * len(rows) // parts[part]] for k in range(parts[part])] for part, rows in found.items()}
+    labels = {part: np.array([row[0] == "pos" for row in found[part]], dtype=np.int64) for part in ("private", "test")}
+    return {part: [row[-1] for row in rows] for part, rows in found.items()}, labels
 
 
-def _clinc() -> Data:
+def clinc_texts() -> Texts:
     found = json.loads(gzip.decompress((_root() / "clinc150" / "data_full.json.gz").read_bytes()))
+    parts = {"private": found["train"], "public": found["val"], "test": found["test"]}
     classes = sorted({label for _, label in found["train"]})
-    X, seen, test_X = _tables(*({"text": [text for text, _ in found[part]]} for part in ("train", "val", "test")))
-    y, public_y, test_y = (
-        np.array([classes.index(label) for _, label in found[part]]) for part in ("train", "val", "test")
-    )
-    return Data(
-        X=X, y=y, public=seen, public_y=public_y, test_X=test_X, test_y=test_y, n_classes=len(classes), delta=1e-5
-    )
+    labels = {part: np.array([classes.index(label) for _, label in rows]) for part, rows in parts.items()}
+    return {part: [text for text, _ in rows] for part, rows in parts.items()}, labels
 
 
-TASKS: dict[str, Callable[[], Data]] = {
-    "mnist": lambda: _built_in("mnist", 1e-5),
-    "fashion": _fashion,
-    "glyph": _glyph,
-    "adult": lambda: _built_in("adult", 1e-5),
-    "census": _census,
-    "heritage": _heritage,
-    "imdb": _imdb,
-    "clinc150": _clinc,
+def _of_texts(texts: Texts) -> Data:
+    """Built-in features of texts."""
+    rows, labels = texts
+    X, seen, test_X = _tables(*({"text": rows[part]} for part in ("private", "public", "test")))
+    return _texts_as(X, seen, test_X, labels)
+
+
+def _embedded(name: str, out: Path, texts: Callable[[], Texts]) -> Data:
+    """Embeddings by a public encoder, as minilm.py kept them."""
+    with np.load(out / f"minilm_{name}.npz") as found:
+        return _texts_as(found["private"], found["public"], found["test"], texts()[1])
+
+
+def _texts_as(X: Rows, public: Rows, test_X: Rows, labels: dict[str, NDArray[np.int64]]) -> Data:
+    y = labels["private"]
+    n_classes = int(y.max()) + 1
+    given: dict[str, Any] = {"public_y": labels.get("public"), "test_y": labels["test"], "n_classes": n_classes}
+    return Data(X=X, y=y, public=public, test_X=test_X, delta=1e-5, **given)
+
+
+TASKS: dict[str, Callable[[Path], Data]] = {
+    "mnist": lambda _: _built_in("mnist", 1e-5),
+    "fashion": lambda _: _fashion(),
+    "glyph": lambda _: _glyph(),
+    "adult": lambda _: _built_in("adult", 1e-5),
+    "census": lambda _: _census(),
+    "heritage": lambda _: _heritage(),
+    "imdb": lambda _: _of_texts(imdb_texts()),
+    "imdb-minilm": lambda out: _embedded("imdb", out, lambda: imdb_texts(IMDB_PARTS)),
+    "clinc150": lambda _: _of_texts(clinc_texts()),
+    "clinc150-minilm": lambda out: _embedded("clinc150", out, clinc_texts),
 }
+IMAGES = ("mnist", "fashion", "glyph")
+
+
+def data_of(name: str, out: Path) -> Data:
+    """Tables and texts as numbers, kept."""
+    path = out / f"data_{name}.npz"
+    if name in IMAGES:
+        return TASKS[name](out)
+    if not path.is_file():
+        made = {key: value for key, value in vars(TASKS[name](out)).items() if value is not None}
+        np.savez(path, **made)
+    with np.load(path) as found:
+        known = dict(found)
+    return Data(**known | {"n_classes": int(known["n_classes"]), "delta": float(known["delta"])})
+
+
 CHOSEN_ON = ("glyph", "adult", "imdb")
+RELATIONS = ("UNIT_ADDED", "UNIT_REPLACED")
+COMPARED_WITH = (1e-4, 1e-5, 1e-6)  # ridges of the linear model without privacy
+TUNED_ON = 1000  # test rows, where no public row has a label; they are not scored
+
+
+class Looked(AutoFeatures):
+    """Features that were made before: rows are places in a table of them."""
+
+    def transform(self, X: Any, *, device: str = "auto") -> Rows:
+        found: Rows = self._arrays["table"][np.asarray(getattr(X, "X", X))[:, 0].astype(np.int64)]
+        return found
+
+    @property
+    def n_features(self) -> int:
+        return int(self._arrays["table"].shape[1])
+
+    @property
+    def of_images(self) -> bool:
+        return True
 
 
 def rounded(number: float) -> int:
@@ -268,21 +329,62 @@ class Battery:
 
     def __init__(self, name: str, seed: int, out: Path, executor: Executor, nets: str = "auto") -> None:
         self.name, self.seed, self.out, self.executor, self.nets = name, seed, out, executor, nets
-        self.data = TASKS[name]()
+        self.data = data_of(name, out)
         self._features: AutoFeatures | None = None
+        self._seen: dict[str, NDArray[np.float32]] | None = None
 
     def features(self) -> AutoFeatures:
+        """Kept. One fit: what is random in it, the search for components, hardly shows."""
         if self._features is None:
-            options = SETTINGS["features"].get("options", {})
-            self._features = fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=self.seed)
+            path = self.out / f"auto_{self.name}.safetensors"
+            if not path.is_file():
+                options = SETTINGS["features"].get("options", {})
+                fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=0).save(path)
+            self._features = AutoFeatures.load(path)
         return self._features
+
+    def seen(self, part: str) -> NDArray[np.float32]:
+        """Features of private, public or test rows, kept."""
+        if self._seen is None:
+            path, see = self.out / f"seen_{self.name}.npz", self.features().transform
+            if not path.is_file():
+                rows = {"private": self.data.X, "public": self.data.public, "test": self.data.test_X}
+                np.savez(path, **{name: see(some) for name, some in rows.items()})
+            with np.load(path) as found:
+                self._seen = dict(found)
+        return self._seen[part]
+
+    def scored(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Features and labels of the test rows that accuracies are of."""
+        start = 0 if self.data.public_y is not None else TUNED_ON
+        return self.seen("test")[start:], self.data.test_y[start:]
+
+    def labelled(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Public rows with labels, to choose settings by where it is said; else test rows that are not scored."""
+        if self.data.public_y is not None:
+            return self.seen("public"), self.data.public_y
+        return self.seen("test")[:TUNED_ON], self.data.test_y[:TUNED_ON]
+
+    def student(self, labels: NDArray[np.int64]) -> tuple[Any, Rows, Rows]:
+        """Taught by labels of public rows (-1: none), and rows to give it: public and scored ones."""
+        settings = AutoStudent(features=self.features(), nets=self.nets)
+        public, test = self.data.public, self.data.test_X
+        if self.features().parts != (QUANTILES,) and self.nets != "yes":  # what was made before is looked up
+            table = np.concatenate([self.seen("public"), self.seen("test")])
+            features = replace(self.features(), row_shape=(1,), _arrays={"table": table})
+            settings = AutoStudent(features=Looked(**vars(features)), nets="no")
+            places = np.arange(len(table), dtype=np.float64)[:, None]
+            public, test = places[: len(public)], places[len(public) :]
+        classes = [str(k) for k in range(self.data.n_classes)]
+        made = fit_student(settings, public, labels, classes=classes, seed=self.seed)
+        return made, public, test[len(test) - len(self.scored()[1]) :]
 
     def votes(self, n_teachers: int) -> NDArray[np.int64]:
         """(n_public, n_classes) counts, kept."""
         path = self.out / f"votes_{self.name}_{n_teachers}_{self.seed}.npy"
         if not path.is_file():
-            data, see = self.data, self.features().transform
-            private = PrivateData(see(data.X), data.y, unit=data.unit)
+            data = self.data
+            private = PrivateData(self.seen("private"), data.y, unit=data.unit)
             key = self.seed.to_bytes(32, "big")  # public here: the data are
             method = "balanced" if data.unit is None else "hashed"
             shares = partition(private, n_teachers=n_teachers, method=method, key=key, min_units=0)
@@ -290,7 +392,7 @@ class Battery:
                 private,
                 shares,
                 RidgeTeacher(),
-                PublicData(see(data.public)),
+                PublicData(self.seen("public")),
                 classes=range(data.n_classes),
                 seed=self.seed,
                 executor=self.executor,
@@ -306,10 +408,6 @@ class Battery:
         given = answer(GNMax(sigma=sigma), Votes(counts[asked], n_teachers=m), rng=SeededNoise(self.seed))
         labels = np.full(len(data.public), -1, dtype=np.int64)
         labels[asked] = given.labels
-        settings = AutoStudent(features=self.features(), nets=self.nets)
-        classes = [str(k) for k in range(data.n_classes)]
-        student = fit_student(settings, data.public, labels, classes=classes, seed=self.seed)
-        guesses = student.predict(data.test_X)
         found: dict[str, Any] = {
             "task": self.name,
             "epsilon": epsilon,
@@ -319,18 +417,29 @@ class Battery:
             "n_questions": n,
             "sigma": sigma,
             "parts": list(self.features().parts),
-            "student": float((guesses == data.test_y).mean()),
-            "balanced": balanced(guesses, data.test_y),
-            "chosen": student.about.settings.get("chosen"),
-            "compared": student.about.settings.get("compared"),
+            **self.taught(labels),
             "agree": float(counts.max(axis=1).mean() / m),
         }
-        if data.n_classes == 2:
-            found["auc"] = auc(student.predict_proba(data.test_X)[:, 1], data.test_y)
         if data.public_y is not None:
             found["plurality"] = float((counts.argmax(axis=1) == data.public_y).mean())
             found["answers"] = float((given.labels == data.public_y[asked]).mean())
-            found["student_on_public"] = float((student.predict(data.public) == data.public_y).mean())
+        return found
+
+    def taught(self, labels: NDArray[np.int64]) -> dict[str, Any]:
+        """How right a student of these labels is."""
+        data, (_, truth) = self.data, self.scored()
+        student, public, test = self.student(labels)
+        guesses = student.predict(test)
+        found: dict[str, Any] = {
+            "student": float((guesses == truth).mean()),
+            "balanced": balanced(guesses, truth),
+            "chosen": student.about.settings.get("chosen"),
+            "compared": student.about.settings.get("compared"),
+        }
+        if data.n_classes == 2:
+            found["auc"] = auc(student.predict_proba(test)[:, 1], truth)
+        if data.public_y is not None:
+            found["student_on_public"] = float((student.predict(public) == data.public_y).mean())
         return found
 
     def pluralities(self, numbers: list[int]) -> dict[str, Any]:
@@ -342,20 +451,13 @@ class Battery:
             asked = np.random.default_rng([self.seed, 1]).permutation(len(top))[:3000]
             labels = np.full(len(top), -1, dtype=np.int64)
             labels[asked] = top[asked]
-            student = fit_student(
-                AutoStudent(features=self.features(), nets="no"),
-                self.data.public,
-                labels,
-                classes=[str(k) for k in range(self.data.n_classes)],
-                seed=self.seed,
-            )
+            student = self.taught(labels)
             found[str(m)] = {
                 "plurality": None if self.data.public_y is None else float((top == self.data.public_y).mean()),
                 "agree": float(counts.max(axis=1).mean() / m),
-                "student_noiseless_3000": float((student.predict(self.data.test_X) == self.data.test_y).mean()),
-                "student_on_public": None
-                if self.data.public_y is None
-                else float((student.predict(self.data.public) == self.data.public_y).mean()),
+                "student_noiseless_3000": student["student"],
+                "student_on_public": student.get("student_on_public"),
+                "chosen": student["chosen"],
             }
         return found
 
@@ -426,27 +528,69 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--epsilons", default=",".join(f"{one:g}" for one in EPSILONS))
     parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--kinds", default="votes", help=f"of cells: some of {', '.join(KINDS)}")
+    parser.add_argument("--relations", default=",".join(RELATIONS), help="for the kinds probe, tuned and student")
     parser.add_argument("--pluralities", default="", help="numbers of teachers to count votes of without noise")
-    parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--nets", default="auto", choices=("auto", "yes", "no"), help="among the students")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    seeds = tuple(int(one) for one in given.seeds.split(","))
+    epsilons = [float(one) for one in given.epsilons.split(",") if one]
+    for name in given.tasks.split(","):
+        start = time.perf_counter()
+        for kind in given.kinds.split(","):
+            _cells(kind, name, epsilons, seeds, given)
+        print(f"# {name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+KINDS = ("features", "votes", "pluralities", "probe", "tuned", "student", "opacus", "secure", "linear", "baseline")
+
+
+def _cells(kind: str, name: str, epsilons: list[float], seeds: tuple[int, ...], given: argparse.Namespace) -> None:
+    from battery_probe import Linear
+
+    out = given.out
     executor = Serial() if given.workers == 1 else Processes(n_workers=given.workers)
     numbers = [int(one) for one in given.pluralities.split(",") if one]
-    for name in given.tasks.split(","):
-        for seed in (int(one) for one in given.seeds.split(",")):
-            start = time.perf_counter()
-            battery = Battery(name, seed, given.out, executor, given.nets)
-            print(f"# {name}, seed {seed}", flush=True)
-            if numbers:
-                kept(given.out / f"pluralities_{name}_{seed}.json", lambda one=battery: one.pluralities(numbers))
-            for epsilon in (float(one) for one in given.epsilons.split(",") if one):
-                path = given.out / f"cell_{name}_{epsilon:g}_{seed}.json"
-                kept(path, lambda one=battery, at=epsilon: one.cell(at))
-            if given.baselines:
-                kept(given.out / f"baseline_{name}_{seed}.json", battery.baseline)
-            print(f"# {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+    first = Battery(name, seeds[0], out, executor, given.nets)
+    linear = Linear(first)
+    kept(out / f"facts_{name}.json", linear.facts)
+    match kind:
+        case "features":
+            print(name, {part: first.seen(part).shape for part in ("private", "public", "test")}, flush=True)
+        case "votes" | "pluralities" | "baseline":
+            for seed in seeds:
+                one = replaced_seed(first, seed)
+                if kind == "pluralities":
+                    kept(out / f"pluralities_{name}_{seed}.json", lambda one=one: one.pluralities(numbers))
+                if kind == "baseline":
+                    kept(out / f"baseline_{name}_{seed}.json", one.baseline)
+                for epsilon in epsilons if kind == "votes" else ():
+                    kept(out / f"cell_{name}_{epsilon:g}_{seed}.json", lambda one=one, at=epsilon: one.cell(at))
+        case "probe" | "tuned" | "student":
+            for relation in given.relations.split(","):
+                for epsilon in epsilons:
+                    path = out / f"{kind}_{name}_{epsilon:g}_{relation}_{len(seeds)}.json"
+                    kept(path, lambda at=epsilon, of=relation: getattr(linear, kind)(at, of, seeds))
+        case "opacus":
+            for epsilon in epsilons:
+                path = out / f"opacus_{name}_{epsilon:g}_{len(seeds)}.json"
+                kept(path, lambda at=epsilon: linear.opacus(at, seeds))
+        case "secure":
+            for epsilon in epsilons:
+                kept(out / f"secure_{name}_{epsilon:g}.json", lambda at=epsilon: linear.secure(at))
+        case "linear":
+            kept(out / f"linear_{name}.json", linear.without_privacy)
+        case _:
+            raise SystemExit(f"No cells of the kind {kind}: take some of {', '.join(KINDS)}.")
+
+
+def replaced_seed(battery: Battery, seed: int) -> Battery:
+    """The same task and features with another seed."""
+    found = copy(battery)
+    found.seed = seed
+    return found
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Run: python experiments/claims.py --votes FOLDER   (FOLDER as in figures.py, after it; some ten minutes)
      python experiments/claims.py --only glyph     (what rests on paper_glyph.json; no votes needed)
+     python experiments/claims.py --only small     (what rests on paper_small.json; no votes needed)
      python experiments/claims.py --draw           (the page again, from the JSON)
 Writes docs/results/claims.md and .json. Noise scales and thresholds are the best of a grid for each mechanism and each
 accountant, chosen with the votes in view, which are of public data.
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from claims_page import page
+from claims_small import numbers
 from provenance import record
 from scipy.optimize import brentq
 from scipy.special import ndtr
@@ -484,10 +486,16 @@ def on_glyph(*_: Any) -> dict[str, Any]:
     }
 
 
+def on_small(*_: Any) -> dict[str, Any]:
+    """What paper_small.py found that a claim rests on."""
+    return numbers(json.loads((OUT / "paper_small.json").read_text())["runs"])
+
+
 SPLIT_AT = (0.70, 0.82)  # share of right answers at which ensembles of a fixed set are compared
 CLAIMS: dict[str, Callable[..., Any]] = {
     "labels": labels,
     "glyph": on_glyph,
+    "small": on_small,
     "lnmax": lnmax_against_gnmax,
     "tails": tails,
     "quartered": quartered,
@@ -510,7 +518,7 @@ def main() -> None:
     file = OUT / "claims.json"
     results = json.loads(file.read_text()) if (given.draw or given.only) and file.is_file() else {}
     if not given.draw:
-        if given.votes is None and given.only not in ("labels", "glyph"):
+        if given.votes is None and given.only not in ("labels", "glyph", "small"):
             parser.error("Give --votes FOLDER, or --draw to draw the page from the JSON.")
         sets = () if given.votes is None else (glyph_sets(given.votes), mnist_sets(given.votes))
         for name in [given.only] if given.only else CLAIMS:

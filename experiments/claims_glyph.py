@@ -159,7 +159,7 @@ def learners(g: dict[str, Any]) -> list[Claim]:
                 if theirs and ours:
                     said.append(f"{setting}: {mine} {mean(ours):.1%}, {other} {mean(theirs):.1%}")
                     cases.append(better(ours, theirs))
-        what = f"on recorded labels {'; '.join(said)} {LINK}" if said else f"the script is there, the run is not {LINK}"
+        what = f"on recorded labels {'; '.join(said)} {LINK}" if said else f"wants a GPU; small nets are below {LINK}"
         claims.append([name, what, decided(cases) if said else NOT_TESTED])
     return claims
 

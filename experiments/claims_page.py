@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from claims_glyph import rows_of_glyph, split_table
+from claims_small import rows_of_small
 from votesets import files_table, markdown
 
 from terrine.accounting.curves import round_up
@@ -195,7 +196,7 @@ def summary(r: dict[str, Any]) -> list[list[str]]:
             verdict([*won["first_plurality"], *won["first_truth"]]),
         ]
     )
-    return [*rows, *rows_of_glyph(r["glyph"])]
+    return [*rows, *rows_of_glyph(r["glyph"]), *rows_of_small(r["small"])]
 
 
 PAGE = """# The paper's claims
@@ -204,12 +205,13 @@ Each claim is checked with votes on public data; those on students needed traini
 gets its best noise, threshold and number of questions from a grid, chosen after looking at the votes. The verdicts
 follow from the numbers: *confirmed* if every case supports the claim, *refuted* if none does, *depends* otherwise. Of
 Glyph's students only differences count that are beyond half a point and beyond chance over seeds (95% by Welch's t,
-each comparison by itself).
+each comparison by itself). Small nets stand in where the paper's size wants a GPU; their seeds are compared in pairs.
 
 ```
 python experiments/figures.py --votes FOLDER
 python experiments/claims.py --votes FOLDER
 python experiments/claims.py --only glyph      # what rests on paper_glyph.json
+python experiments/claims.py --only small      # what rests on paper_small.json
 ```
 
 {summary}

@@ -1,13 +1,17 @@
-"""Two students by their seeds: how far apart, with an interval, and whether that is more than chance and a trifle."""
+"""Two students by their seeds: how far apart, with an interval, and whether that is more than chance and a trifle.
+
+`difference` takes seeds as two samples; `paired` takes them in pairs, where both students had the same answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean, variance
 
 from scipy import stats
 
 TRIFLE = 0.005  # half a point: smaller differences count for nothing, however small the spread over seeds
+Apart = Callable[[Sequence[float], Sequence[float]], tuple[float, float | None]]
 NOT_TESTED, NOT_HERE = "**not tested**", "**cannot be tested here**"
 
 
@@ -23,9 +27,17 @@ def difference(one: Sequence[float], other: Sequence[float]) -> tuple[float, flo
     return apart, float(stats.t.ppf(0.975, freedom)) * sum(shares) ** 0.5
 
 
-def better(one: Sequence[float], other: Sequence[float]) -> bool | None:
+def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of the differences seed by seed, and half of its 95% interval by Student's t; None with one seed."""
+    apart = [a - b for a, b in zip(one, other, strict=True)]
+    if len(apart) < 2:
+        return mean(apart), None
+    return mean(apart), float(stats.t.ppf(0.975, len(apart) - 1)) * (variance(apart) / len(apart)) ** 0.5
+
+
+def better(one: Sequence[float], other: Sequence[float], *, by: Apart = difference) -> bool | None:
     """None where they do not differ by more than chance and a trifle, or where one seed cannot tell."""
-    apart, half = difference(one, other)
+    apart, half = by(one, other)
     return None if half is None or abs(apart) <= max(half, TRIFLE) else apart > 0
 
 
@@ -38,9 +50,9 @@ def decided(cases: Sequence[bool | None]) -> str:
     return said if len(clear) == len(cases) else f"{said} in the {len(clear)} of {len(cases)} cases that differ"
 
 
-def in_points(one: Sequence[float], other: Sequence[float]) -> str:
+def in_points(one: Sequence[float], other: Sequence[float], *, by: Apart = difference) -> str:
     """As "+2.6 (+1.9 to +3.3)"."""
-    apart, half = difference(one, other)
+    apart, half = by(one, other)
     said = f"{100 * apart:+.1f}"
     if half is not None:
         said += f" ({100 * (apart - half):+.1f} to {100 * (apart + half):+.1f})"

@@ -190,7 +190,8 @@ plurality's; on MNIST it is the paper's 20. Confident-GNMax has T, σ₁, σ₂ 
 the paper's round one) or 200, 150, 40 (MNIST, the paper's Table 1). Such a small σ₂ suits a cost that depends on the
 votes. With noise chosen for the worst case, the same number of answers costs a far smaller ε on Glyph
 (where fewer answers are then right), and at a slightly smaller ε with MNIST's 250 teachers: see
-[the claims](claims.md).
+[the claims](claims.md). A student's accuracy while it is trained: [small nets](paper_small.md), by number of answers:
+[Glyph](paper_glyph.md#as-answers-come-in-figure-1-left-figure-4-right).
 
 ## Noise
 

@@ -1,7 +1,7 @@
 """Glyph at the paper's own parameters: 5,000 teachers, its mechanisms, its kinds of teachers and students; and why.
 
     python experiments/paper_glyph.py votes GLYPHS.npz OUT KEEP      # features, small nets' votes, a fixed set split
-    python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 150   # votes of ResNet-32 teachers
+    python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 150 [--teachers 250]   # votes of ResNet-32s
     python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP [--groups NAME ...] [--workers 4] [--seconds 300]
     python experiments/paper_glyph_page.py OUT                       # docs/results/paper_glyph.{json,md,png,svg}
 
@@ -359,6 +359,8 @@ def main() -> None:
             one.add_argument("keep", type=Path)
         if verb != "votes":
             one.add_argument("--seconds", type=float, default=300.0)
+        if verb == "resnets":
+            one.add_argument("--teachers", type=int, help="that many, in place of the size's 100")
         if verb == "learn":
             one.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
             one.add_argument("--workers", type=int, default=4, help="students side by side")
@@ -368,6 +370,7 @@ def main() -> None:
         case "votes":
             vote(given.glyphs, given.out, given.keep, size)
         case "resnets":
+            size = replace(size, resnets=given.teachers or size.resnets)
             resnets(given.glyphs, given.out, size, seconds=given.seconds)
         case "learn":
             work = Work(path=given.glyphs, out=given.out, keep=given.keep, size=size)

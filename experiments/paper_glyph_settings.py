@@ -54,6 +54,7 @@ class Size:
     short: int = 1500  # of students that are compared among one another
     gan: int = 3000
     many: int = 6000  # with many labels
+    epochs: int = 400  # of the public images: the paper's VAT
     baseline: int = 1_000_000
     small: bool = False  # nets of a few channels
 
@@ -66,7 +67,7 @@ class Size:
 TOY = Size(
     public=600, all_public=700, test=100, queries=400, teachers=50, each=20, feature_steps=1, fixed_queries=100,
     ensembles=((1000, 50, 10), (1000, 10, 10)), resnets=2, resnet_each=20, resnet_steps=1,
-    resnet_queries=20, lanes=2, timed=1, steps=4, short=3, gan=3, many=3, baseline=700, small=True,
+    resnet_queries=20, lanes=2, timed=1, steps=4, short=3, gan=3, many=3, epochs=1, baseline=700, small=True,
 )  # fmt: skip
 TRIAL = Size(resnets=25, resnet_each=500, resnet_queries=500)  # of the residual nets alone, to time them
 SIZES = {"full": Size(), "toy": TOY, "trial": TRIAL}
@@ -106,6 +107,7 @@ def taken(who: str, k: int) -> str:
 
 
 VAT, SHORT, PLAIN_VAT, SUPERVISED, FEATURES = "VAT", "VAT, short", "VAT alone", "supervised alone", "Features"
+EPOCHS = "VAT alone, 400 epochs"
 GAN, SALIMANS, NET_OF_ALL = "GAN", "GAN of Salimans et al.", "supervised, many labels"
 MNIST_GAN, MNIST_SALIMANS, MNIST_VAT = "GAN, MNIST", "GAN of Salimans et al., MNIST", "VAT, MNIST"
 SMALL_SALIMANS, SMALL_GAN = "small GAN of Salimans et al., MNIST", "small GAN, MNIST"  # without a GPU
@@ -140,6 +142,7 @@ LEARNERS: dict[str, Callable[[Size], Any]] = {
     VAT: lambda size: replace(NET, steps=size.steps),
     SHORT: lambda size: replace(NET, steps=size.short),
     PLAIN_VAT: lambda size: _alone(NET, steps=size.steps),
+    EPOCHS: lambda size: VATStudent.paper(steps=max(1, size.epochs * size.public // 128)),  # its preset's batches
     SUPERVISED: lambda size: _supervised(steps=size.steps),
     NET_OF_ALL: lambda size: _supervised(steps=size.many, batch=512),
     GAN: lambda size: replace(
@@ -334,6 +337,7 @@ GROUPS: dict[str, list[Job]] = {  # each by worth
     "table": _jobs(*((setting, VAT) for setting in TABLE)),
     "apart": _jobs(*((taken(who, K), SHORT) for who in TAKEN)),
     "paper": _jobs(*((setting, PLAIN_VAT) for setting in (CONFIDENT, LNMAX, BOTH))),
+    "epochs": _jobs((CONFIDENT, EPOCHS), (LNMAX, EPOCHS), (BOTH, EPOCHS), seeds=range(1)),
     "plain": _jobs((LNMAX, SUPERVISED), (CONFIDENT, SUPERVISED)),
     "gan": _jobs((CONFIDENT, SALIMANS), (CONFIDENT, GAN), seeds=range(2)),
     "many": _jobs((MANY_NOISY, NET_OF_ALL), (MANY_PLURALITY, NET_OF_ALL), seeds=range(2)),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tests.test_estimator import PUBLIC, TEST, TRUTH, X, Y, classifier
 
-from terrine import estimator
 from terrine.errors import InputError
+from terrine.estimator import by_teachers
+from terrine.estimator import classifier as model
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, Outcome
 from terrine.runs.interactive import plan_filter
@@ -67,15 +68,15 @@ REFUSED = {
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_before_teachers_are_polled(changes, words, monkeypatch):
-    monkeypatch.setattr(estimator, "poll_teachers", lambda *_, **__: pytest.fail("teachers were polled"))
-    monkeypatch.setattr(estimator, "partition", lambda *_, **__: pytest.fail("rows were dealt"))
+    monkeypatch.setattr(by_teachers, "poll_teachers", lambda *_, **__: pytest.fail("teachers were polled"))
+    monkeypatch.setattr(by_teachers, "partition", lambda *_, **__: pytest.fail("rows were dealt"))
     with pytest.raises(InputError, match=re.escape(words)):
         classifier(**changes).fit(X, Y, X_public=PUBLIC)
 
 
 def test_interactive_alone_is_refused_before_a_row_is_looked_at(monkeypatch):
-    for name in ("encoder_for", "try_student", "warn_of_pooled_fit"):
-        monkeypatch.setattr(estimator, name, lambda *_, **__: pytest.fail("rows were looked at"))
+    for name in ("encoder_for", "both_sides", "warn_of_pooled_fit"):
+        monkeypatch.setattr(model, name, lambda *_, **__: pytest.fail("rows were looked at"))
     with pytest.raises(InputError, match=r"rounds=2 with epsilon=.*Nothing was taught or spent\."):
         classifier(mechanism=SECOND).fit(None, None)
 

@@ -125,7 +125,7 @@ def test_columns_are_matched_by_name_in_any_order():
     ],
 )
 def test_what_does_not_fit_is_named_before_anything_is_taught(change, words, monkeypatch, tmp_path):
-    monkeypatch.setattr("terrine.estimator.poll_teachers", lambda *_, **__: pytest.fail("taught"))
+    monkeypatch.setattr("terrine.estimator.by_teachers.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     ledger = tmp_path / "ledger.sqlite"
     with pytest.raises(InputError, match=words) as caught:
         classifier(make_pipeline(encoder(), LogisticRegression()), ledger=ledger).fit(
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_named_before_anything_is_taught(change, words, mon
 
 
 def test_learners_that_cannot_take_the_columns_are_refused_before_anything_is_taught(monkeypatch):
-    monkeypatch.setattr("terrine.estimator.poll_teachers", lambda *_, **__: pytest.fail("taught"))
+    monkeypatch.setattr("terrine.estimator.by_teachers.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     good = make_pipeline(encoder(), LogisticRegression())
     with pytest.raises(InputError, match='RandomForestClassifier takes numbers only, and column "city" holds categ'):
         classifier(None, schema=False).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))

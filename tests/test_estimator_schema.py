@@ -63,10 +63,10 @@ def classifier(**changes) -> PATEClassifier:
 @pytest.fixture
 def given(monkeypatch) -> list:
     """What the teachers were given: the private rows of every fit."""
-    from terrine import estimator
+    from terrine.estimator import by_teachers
 
-    seen, poll = [], estimator.poll_teachers
-    monkeypatch.setattr(estimator, "poll_teachers", lambda data, *a, **k: (seen.append(data), poll(data, *a, **k))[1])
+    seen, poll = [], by_teachers.poll_teachers
+    monkeypatch.setattr(by_teachers, "poll_teachers", lambda data, *a, **k: (seen.append(data), poll(data, *a, **k))[1])
     return seen
 
 
@@ -230,7 +230,7 @@ def test_the_schema_s_unit_is_whom_rows_belong_to(given):
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_taught(changes, words, monkeypatch):
-    monkeypatch.setattr("terrine.estimator.poll_teachers", lambda *_, **__: pytest.fail("taught"))
+    monkeypatch.setattr("terrine.estimator.by_teachers.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     with pytest.raises(InputError, match=words) as caught:
         classifier(**changes).fit(pd.DataFrame(PRIVATE), Y, X_public=pd.DataFrame(PUBLIC))
     assert len(str(caught.value).splitlines()) == 1

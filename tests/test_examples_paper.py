@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,34 @@ def test_a_dry_run(name: str, terrine, monkeypatch) -> None:
     assert code == 0, err
     facts = json.loads(out)
     assert (facts["teachers"], facts["queries_at_most"]) == (250, ROWS[name][1])
+
+
+TINY = {
+    r"n_private = [\d_]+": "n_private = 90",
+    r"n_public = [\d_]+": "n_public = 400",
+    r"n_test = [\d_]+": "n_test = 50",
+    r"number = \d+": "number = 3",
+    r"steps = [\d_]+": "steps = 1",
+    r"batch = \d+": "batch = 4",
+    r"queries = [\d_]+": "queries = 170",
+    r"answers = [\d_]+": "answers = 160",
+    r"scale = \d+": "scale = 5",
+    r"(sigma_\w+|threshold) = \d+": r"\1 = 2",
+    r'preset = "paper"': 'preset = "paper"\noptions = { steps = 1 }',
+}
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["glyph_lnmax", "glyph_confident", "glyph_two_rounds", "mnist_confident"])
+def test_a_row_that_wants_a_gpu_runs_at_a_tiny_size(name: str, terrine, tmp_path, monkeypatch) -> None:
+    """The same kinds of teachers and students, to the end: three teachers, and a step of each net."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("TERRINE_DATA", str(DATA))
+    text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    for large, small in TINY.items():
+        text = re.sub(large, small, text)
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    code, _, err = terrine("run", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert code == 0, err
+    assert (tmp_path / "run" / "student" / "card.json").is_file()

@@ -20,6 +20,7 @@ GUARDS_THAT_STAY = {
     "runs/ready.py",  # says that nothing was taught or spent
     "runs/factories.py",  # asks whether there is a GPU, or such an estimator
     "runs/modules.py",  # imports what a user named
+    "features/loaders.py",  # the same
     "service/wire.py",  # modules that an operating system may lack
 }
 

@@ -127,9 +127,10 @@ def _python(words: list[str]) -> None:
         return _files(words[3:])
     script = ROOT / words[1]
     assert script.is_file(), words[1]
-    text = script.read_text(encoding="utf-8")
+    settings = script.with_name(f"{script.stem}_settings.py")
+    text = "".join(file.read_text(encoding="utf-8") for file in (script, settings) if file.is_file())
     for word in words[2:]:
-        if not re.fullmatch(r"[A-Z][A-Z.a-z]*", word):  # FOLDER, RUNS.json: the reader's own
+        if not re.fullmatch(r"[A-Z][A-Z.a-z]*|\d+", word):  # FOLDER, RUNS.json, a number: the reader's own
             assert f'"{word}"' in text, f"{words[1]} knows no {word}"
     return None
 
@@ -150,6 +151,7 @@ def test_every_command_is_one_that_there_is(command: str) -> None:
         "terrine run examples/paper/no_such.toml",
         "python experiments/no_such.py",
         "python experiments/figures.py --vote FOLDER",
+        "python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP --groups epoch",
     ],
 )
 def test_other_commands_would_be_noticed(command: str) -> None:

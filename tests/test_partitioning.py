@@ -190,11 +190,20 @@ def test_too_small_a_share_is_refused_without_saying_how_small():
     assert "977" not in message
     many_rows = np.repeat(np.arange(3), 100)  # rows do not count, units do
     with pytest.raises(InputError, match="min_units=1"):
-        partition(data(many_rows), n_teachers=30, key=KEY)
+        partition(data(many_rows), n_teachers=30, key=KEY, min_units=1)
+    with pytest.raises(InputError, match="min_units=1"):  # by default too, where the number of units is public
+        partition(data(many_rows), n_teachers=30, key=KEY, method="balanced")
     empty = partition(data(many_rows), n_teachers=30, key=KEY, min_units=0)
     assert min(empty.sizes.reveal()) == 0
     with pytest.raises(InputError, match="min_units=1"):
-        partition(data(np.arange(0)), n_teachers=1, key=KEY)
+        partition(data(np.arange(0)), n_teachers=1, key=KEY, method="balanced")
+
+
+def test_one_person_does_not_decide_whether_hashed_shares_are_refused():
+    people = [*range(60)]
+    dealt = [partition(data(np.array(people[:k])), n_teachers=40, key=KEY) for k in (60, 59, 2)]
+    assert all(shares.relation == "unit_any" for shares in dealt)
+    assert min(dealt[-1].sizes.reveal()) == 0
 
 
 def test_secrets_stay_secret():

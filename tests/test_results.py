@@ -56,8 +56,10 @@ def said(name: str) -> str:
         ("table1", "table1"),
         ("rounds", "rounds"),
         ("paper_rows", "paper_rows"),
+        ("paper_small_page", "paper_small"),
         ("sanitized_rounds", "sanitized_rounds"),
         ("tested_runs", "tested_runs"),
+        ("battery_page", "battery"),
     ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:

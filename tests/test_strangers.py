@@ -276,7 +276,7 @@ def test_a_command_applies_the_published_student_to_a_new_csv_in_another_order(f
 
 
 def test_delta_of_a_half_on_50_000_rows_is_refused(terrine, tmp_path, monkeypatch):
-    monkeypatch.setattr("terrine.estimator.poll_teachers", lambda *_, **__: pytest.fail("taught"))
+    monkeypatch.setattr("terrine.estimator.by_teachers.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     X = np.zeros((50_000, 1))
     with pytest.raises(InputError, match=r"δ = 0\.5 is too large for 50,000 units"):
         classifier(delta=0.5).fit(X, np.array(CLASSES)[np.arange(50_000) % 2], X_public=X[:100])

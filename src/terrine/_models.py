@@ -5,6 +5,7 @@ Nothing in a file is executed on loading: skops refuses types that are not liste
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -100,8 +101,15 @@ def _skops() -> Any:
 
 
 def dump_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file."""
-    return bytes(_safetensors().save(dict(arrays), None if metadata is None else dict(metadata)))
+    """A safetensors file: the same bytes for the same arrays and metadata, whose order the format leaves open."""
+    data = bytes(_safetensors().save(dict(arrays), None if metadata is None else dict(metadata)))
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    if "__metadata__" in header:
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # so that arrays begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def load_arrays(data: bytes, *, what: str) -> dict[str, NDArray[Any]]:
@@ -113,6 +121,13 @@ def load_arrays(data: bytes, *, what: str) -> dict[str, NDArray[Any]]:
         raise StoreError(
             f"The safetensors file of {what} is damaged, or not one. Use a copy as it was saved."
         ) from None
+
+
+def load_described(data: bytes, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays of a safetensors file, and its metadata."""
+    arrays = load_arrays(data, what=what)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])  # as the format has it; it was read before
+    return arrays, {str(name): str(value) for name, value in (header.get("__metadata__") or {}).items()}
 
 
 def _safetensors() -> Any:

@@ -56,7 +56,7 @@ def partition(
     n_teachers: int,
     method: Literal["hashed", "balanced"] = "hashed",
     key: bytes,
-    min_units: int = 1,
+    min_units: int | None = None,
 ) -> Partition:
     """Give every unit, with all its rows, to one teacher.
 
@@ -67,8 +67,9 @@ def partition(
         method: "hashed": a unit's teacher depends on its id and the key alone. "balanced": units in the order of
             their hashes are dealt out in turn, so that shares differ by at most one unit.
         key: 16 to 64 secret bytes, as from `new_key`. The same key and ids give the same teachers anywhere.
-        min_units: fewer units than this in any share are refused. The refusal itself depends on private data: it is
-            for the owner, before any vote. 0 accepts empty shares.
+        min_units: fewer units than this in any share are refused; 0 accepts empty shares. None: 1 where all neighbors
+            have as many units, so that a refusal tells nothing of them, and 0 for hashed ids, where one unit could
+            decide whether there is a refusal.
 
     Formal guarantees:
         Two neighboring data sets, as `Partition.relation` says, differ in one teacher's share.
@@ -80,7 +81,8 @@ def partition(
     n_teachers = _validate.integer("n_teachers", n_teachers, at_least=1)
     if n_teachers >= 2**31:
         raise InputError(f"n_teachers must be below 2^31, got {n_teachers}.")
-    min_units = _validate.integer("min_units", min_units, at_least=0)
+    if min_units is not None:
+        min_units = _validate.integer("min_units", min_units, at_least=0)
     _validate.choice("method", method, METHODS)
     _check_key(key)
     n_rows = len(data.y)
@@ -99,6 +101,8 @@ def partition(
         teachers = np.empty(len(hashes), dtype=np.int32)
         teachers[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % n_teachers
         relation = replaced
+    if min_units is None:
+        min_units = 1 if relation.size_is_public else 0
     if np.bincount(teachers, minlength=n_teachers).min() < min_units:
         raise InputError(
             f"A teacher's share has fewer than min_units={min_units} unit(s). Take fewer teachers, or a smaller "

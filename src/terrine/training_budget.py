@@ -14,7 +14,6 @@ from terrine.accounting.curves import WIDE_ORDERS, Guarantee
 from terrine.accounting.gdp import GaussianSteps, least_step_noise
 from terrine.errors import InputError
 from terrine.mechanisms import Mechanism
-from terrine.noise import UNIT
 from terrine.relations import Relation
 from terrine.spending import SCHEMA, Spending
 
@@ -180,16 +179,3 @@ class TrainingBudget:
             "delta": self.delta,
             "relation": self.relation.sentence,  # not its code: ledgers hash this text
         }
-
-
-@dataclass(frozen=True)
-class StepNoise:
-    """The noise of one step of a training: how much of it there is, and what its file is called."""
-
-    budget: TrainingBudget
-    step: int
-
-    @property
-    def draws(self) -> list[tuple[float, tuple[int, ...]]]:
-        """Sigma in the sampler's units, and shape."""
-        return [(self.budget.noise / UNIT, (self.budget.dimension,))]

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from terrine.datasets import PublicData
 from terrine.runs.config import read_config
-from terrine.runs.local import Run
+from terrine.runs.opening import begin_run
 from terrine.schema import Date, Number, Schema, Text
 from terrine.students import SupervisedStudent, fit_student, load_student
 
@@ -313,7 +313,7 @@ def test_arrays(here, terrine):
     options = ("--private", "private.npz", "--public", "public.npz", "--classes", "no,yes", "--units", "500")
     assert terrine("init", *options).code == 0
     assert not (here / "schema.toml").exists()
-    run = Run.create(read_config(here / "run.toml"), here / "run")
+    run = begin_run(read_config(here / "run.toml"), here / "run")
     assert run.task.classes == ("no", "yes")
 
 

@@ -163,3 +163,50 @@ def test_claims_that_were_not_tried_have_no_verdict() -> None:
     assert verdicts["Semi-supervision is instrumental"] == "**not tested**"
     assert verdicts["Two rounds are best when they cost about the same"] == "**not tested**"
     assert verdicts["Mislabelled inputs cost more privacy: the teachers agree less on them"].startswith("**cannot")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A file of 150 symbols in six faces, votes on them, and sizes at which what wants a GPU takes a moment."""
+    pytest.importorskip("torch")
+    from terrine.datasets.fonts import Glyphs
+
+    settings, rng, folder = importlib.import_module("paper_glyph_settings"), np.random.default_rng(0), tmp_path_factory
+    out = folder.mktemp("glyphs")
+    X = np.zeros((900, 28, 28), dtype=np.uint8)
+    X[:, 8:20, 8:20] = rng.integers(0, 256, (900, 12, 12))
+    y, face = np.tile(np.arange(150), 6), np.repeat(np.arange(6), 150)
+    names = "".join(map(chr, range(0x4E00, 0x4E00 + 150)))
+    Glyphs(X=X, y=y, face=face, symbols=names, fonts=tuple("abcdef")).save(out / "glyphs.npz")
+    counts = rng.multinomial(50, np.ones(150) / 150, 150).astype(np.int16)
+    many = {name: rng.integers(0, 150, 220) for name in ("plurality", "noisy")}
+    np.savez(out / "paper_glyph_votes.npz", counts=counts, **many)
+    few = {"public": 200, "all_public": 220, "test": 20, "queries": 150, "baseline": 220}
+    once = {"steps": 1, "short": 1, "gan": 1, "many": 1, "resnet_queries": 4, "resnet_each": 4}
+    return out, settings.replace(settings.TOY, **few, **once)
+
+
+def test_resnets_start_and_go_on_to_votes(tiny: Any) -> None:
+    out, size = tiny
+    importlib.import_module("paper_glyph").resnets(str(out / "glyphs.npz"), out, size, seconds=1)
+    [row] = json.loads((out / "paper_glyph_teachers.json").read_text())
+    assert (row["kind"], row["teachers"], row["questions"]) == ("ResNet-32", 2, 4)
+    with np.load(out / "paper_glyph_resnets.npz") as kept:
+        assert (kept["counts"].sum(axis=1) == 2).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("group", ["paper", "epochs", "plain", "gan", "many"])
+def test_a_group_that_was_not_run_starts(tiny: Any, group: str) -> None:
+    out, size = tiny
+    script, settings = importlib.import_module("paper_glyph"), importlib.import_module("paper_glyph_settings")
+    script.ready(str(out / "glyphs.npz"), out, out, size, nets=True, images=True)
+    run = script.learned(settings.GROUPS[group][0])
+    assert run["answers"] > 0
+    assert 0 <= run["accuracy_recorded"] <= 1
+
+
+def test_400_epochs_are_the_paper_s_schedule(settings: ModuleType) -> None:
+    found = settings.learner_of(settings.EPOCHS, settings.SIZES["full"])
+    assert found.steps * found.public_batch == 400 * 100_000
+    assert (found.learning_rate, found.schedule, found.balance, found.fade) == (6e-5, "constant", 0, 0)

@@ -245,6 +245,10 @@ def test_blocks_files_and_processes_give_one_sum(data, tmp_path):
     wanted = gradient_sum(ProbeRows(X[300:].astype(np.float32), y[300:], n_classes=4), step).reveal()
     assert (gradient_sum(again, step).reveal() == wanted).all()
     assert len(pickle.dumps(mapped)) < len(pickle.dumps(X)) / 2  # the file is opened again, not sent
+    changed = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    changed *= 0.5  # in this process alone, and not in the file
+    rows = ProbeRows(changed, y, units, n_classes=4)
+    assert (gradient_sum(rows, step, executor=Processes(2)).reveal() == gradient_sum(rows, step).reveal()).all()
 
 
 def test_pytorch_gives_the_same_sums():
@@ -256,6 +260,23 @@ def test_pytorch_gives_the_same_sums():
         assert (setting.total(rng, units) == setting.total(rng, units, device="cpu")).all()
 
 
+def test_a_gpu_that_divides_by_reciprocals_gives_the_same_sums(monkeypatch):
+    """PyTorch does on a GPU, where the divisor is a number: of 98 rows, 147 / 98 is then not a half."""
+    torch = pytest.importorskip("torch")
+    real = torch.Tensor.__truediv__
+
+    def by_reciprocals(self, other):
+        return self * (1.0 / other) if isinstance(other, (int, float)) else real(self, other)
+
+    rng = np.random.default_rng(0)
+    X, y, units = rng.normal(size=(98 * 60, 3)), rng.integers(0, 5, 98 * 60), np.repeat(np.arange(60), 98)
+    rows = ProbeRows(X, y, units, n_classes=5)
+    step = Step(exact.whole_weights(rng.normal(size=(4, 5))), 1.0, 2**31)
+    wanted = gradient_sum(rows, step).reveal()
+    monkeypatch.setattr(torch.Tensor, "__truediv__", by_reciprocals)
+    assert (gradient_sum(rows, step, device="cpu").reveal() == wanted).all()
+
+
 def test_products_that_are_not_exact_are_refused(monkeypatch):
     assert exact.products_are_exact(np.matmul)
     assert not exact.products_are_exact(lambda one, other: one @ (other * (1 + 2.0**-52)))
@@ -265,6 +286,33 @@ def test_products_that_are_not_exact_are_refused(monkeypatch):
     rows = ProbeRows(np.zeros((3, 2)), [0, 1, 0], n_classes=2)
     with pytest.raises(InputError, match="are not exact for whole numbers"):
         gradient_sum(rows, Step(np.zeros((3, 2)), 1.0, 100))
+
+
+def test_memory_does_not_grow_with_the_rows_that_units_have():
+    for n_rows in (1, 33, 500, 4096):
+        for dimension in (4, 5010, 2**20):
+            units = exact.units_at_once(n_rows, dimension, block=4096)
+            assert units == 1 or n_rows * units <= 4096
+            assert n_rows <= 32 or units == 1 or units * dimension <= 2**22
+    assert exact.units_at_once(33, 5010, block=4096) == 4096 // 33
+    assert exact.units_at_once(33, 2**20, block=4096) == 4
+
+
+def test_two_ids_that_arrays_of_text_would_make_one_are_refused():
+    """As one unit they would move a sum by more than the clip, where one of them comes or goes."""
+    with pytest.raises(DataError, match="The unit id in row 1 ends in a NUL character"):
+        ProbeRows(np.zeros((2, 3)), [0, 1], ["ann", "ann\0"], n_classes=2)
+
+
+def test_weights_that_are_not_whole_are_refused():
+    """Sums of them would depend on blocks."""
+    rows = ProbeRows(np.zeros((3, 2)), [0, 1, 0], n_classes=2)
+    for odd in (0.5, 2.0**29, np.nan, np.inf):
+        with pytest.raises(InputError, match="weights must be whole numbers"):
+            gradient_sum(rows, Step(np.full((3, 2), odd), 1.0, 100))
+    for least, most in ((-1e9, 1e9), (0.25, 0.3)):
+        made = exact.whole_weights(np.array([[least, most]] * 3))
+        gradient_sum(rows, Step(made, 1.0, 100))
 
 
 def test_a_unit_with_very_many_rows_counts_by_its_first_ones(monkeypatch):

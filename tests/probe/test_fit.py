@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
+import os
+import shutil
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -17,7 +22,6 @@ from terrine import GNMax, Ledger, SeededNoise
 from terrine.budgets import CountBudget, TrainingBudget, budget_from_json, canonical, difference
 from terrine.errors import InputError, LedgerError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.labeller.noise_file import NoiseFile
 from terrine.noise import UNIT, KeptNoise, SecureNoise
 from terrine.probe import (
     Probe,
@@ -31,10 +35,11 @@ from terrine.probe import (
 from terrine.probe import fit as fit_module
 from terrine.probe.descent import Descent
 from terrine.probe.outputs import OutputFiles
+from terrine.probe.sums import gradient_sum
 from terrine.relations import Relation
 from terrine.report.tables import print_ledger
 from terrine.students import SupervisedStudent, fit_student, load_student
-from terrine.training_budget import StepNoise, contributions_changed
+from terrine.training_budget import contributions_changed
 from terrine.votes import Votes
 
 where = postgres.where
@@ -139,19 +144,11 @@ def test_a_stop_goes_on_and_a_second_call_gives_the_same(tmp_path):
     assert before.items() <= {path.name: path.read_bytes() for path in folder.glob("step-*")}.items()
 
 
-def begun(folder, *, noise=True):
-    """A training that was killed in its third step: after the noise was kept, or before."""
+def test_a_step_that_was_begun_and_has_no_output_is_lost_and_stays_charged(tmp_path):
     with pytest.raises(Stopped):
-        trained(folder, progress=stop_after(2))
-    with Ledger(folder / "ledger.sqlite") as ledger:
+        trained(tmp_path, progress=stop_after(2))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.training.begin(3, secure=True)
-        if noise:
-            NoiseFile(folder, ledger.id, StepNoise(BUDGET, 3)).draw(SeededNoise(0))
-        return ledger.id
-
-
-def test_a_step_without_noise_is_lost_and_stays_charged(tmp_path):
-    begun(tmp_path, noise=False)
     made = trained(tmp_path)
     assert made.steps_kept == 11
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -161,34 +158,105 @@ def test_a_step_without_noise_is_lost_and_stays_charged(tmp_path):
     assert made.guarantee == BUDGET.guarantee()
 
 
-def test_noise_that_was_kept_is_used_and_no_other(tmp_path, monkeypatch):
-    name = begun(tmp_path)
-    kept = NoiseFile(tmp_path, name, StepNoise(BUDGET, 3)).any().gaussian((27,), sigma=BUDGET.noise / 2**40)
-    sums = []
-    real = fit_module.gradient_sum
+@pytest.mark.parametrize("fails", ["gradient_sum", "gaussian"])
+def test_what_fails_before_a_step_is_begun_loses_nothing(tmp_path, monkeypatch, fails):
+    """No memory on a GPU, no worker, no OpenDP: the step is made by the next call."""
 
-    def noted(*given, **options):
-        sums.append(real(*given, **options))
-        return sums[-1]
+    def failing(*_, **__):
+        raise Stopped
 
-    monkeypatch.setattr(fit_module, "gradient_sum", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(*((fit_module, fails) if fails == "gradient_sum" else (SecureNoise, fails)), failing)
+        with pytest.raises(Stopped):
+            trained(tmp_path)
     assert trained(tmp_path).steps_kept == 12
+
+
+def test_two_copies_of_a_folder_never_show_two_sums_under_one_noise(tmp_path, monkeypatch):
+    """Copied at every file that is made sure of, as a backup or a clone may be, and finished there with other rows."""
+    settings = ProbeSettings(n_features=P, n_classes=3, steps=2)
+    budget = settings.budget(epsilon=2.0, delta=1e-5, planned_units=N)
+    X, y = task()
+    some, others = ProbeRows(X[:100], y[:100], n_classes=3), ProbeRows(X[100:200], y[100:200], n_classes=3)
+    here, copies = tmp_path / "here", []
+    here.mkdir()
+    real, sums = os.fsync, {}
+
+    def copied(descriptor):
+        real(descriptor)
+        copies.append(tmp_path / f"copy-{len(copies)}")
+        shutil.copytree(here, copies[-1])
+
+    def summed(rows, given, **options):
+        found = gradient_sum(rows, given, **options)
+        sums[rows is some, given.weights.tobytes()] = found.reveal().ravel()
+        return found
+
+    monkeypatch.setattr(fit_module, "gradient_sum", summed)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", copied)
+        trained(here, budget=budget, settings=settings, rows=some)
+    outputs = {}
+    compared = 0
+    for folder in [here, *copies]:
+        if folder != here:
+            if not (folder / "ledger.sqlite").exists():
+                continue
+            with suppress(LedgerError):  # every step was lost
+                trained(folder, budget=budget, settings=settings, rows=others)
+        for path in folder.glob("training-*/step-*.out"):
+            outputs[folder, path.stem] = np.frombuffer(path.read_bytes()[-8 * budget.dimension :], dtype="<i8")
+    gaps = [one - other for (ours, one), (theirs, other) in itertools.combinations(sums.items(), 2)]
+    for (_, one), (_, other) in itertools.combinations(outputs.items(), 2):
+        if (one != other).any():
+            compared += 1
+            assert not any((one - other == sign * gap).all() for gap in gaps for sign in (1, -1))
+    assert compared > 5
+
+
+def test_an_older_ledger_beside_newer_outputs_is_refused(tmp_path):
+    """Else outputs of seeded noise could pass for those of a secure training."""
+    with pytest.raises(Stopped):
+        trained(tmp_path, progress=stop_after(2))
+    shutil.copytree(tmp_path, tmp_path / "backup")
+    trained(tmp_path, rng=SeededNoise(0))
+    for path in tmp_path.glob("ledger.sqlite*"):
+        path.unlink()
+    shutil.copy(tmp_path / "backup" / "ledger.sqlite", tmp_path)
+    with pytest.raises(LedgerError, match="an older ledger was restored"):
+        trained(tmp_path)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        output = OutputFiles(tmp_path, name, 27).read(3, ledger.training.state().outputs[3])
-    assert (output - sums[0].reveal().ravel() == kept).all()
+        assert ledger.training.state().begun == 2
 
 
-def test_other_rows_after_a_kill_get_no_second_output_from_one_noise(tmp_path):
-    name = begun(tmp_path)
+def test_an_output_that_was_there_when_a_step_was_killed_stays(tmp_path):
+    with pytest.raises(Stopped):
+        trained(tmp_path, progress=stop_after(2))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        name = ledger.id
+        assert ledger.training.begin(3, secure=True)
     files = OutputFiles(tmp_path, name, 27)
     files.write(3, np.arange(27))  # killed before the ledger had it
     X, y = task()
-    other = ProbeRows(X[:100], y[:100], n_classes=3)
-    trained(tmp_path, rows=other)
+    trained(tmp_path, rows=ProbeRows(X[:100], y[:100], n_classes=3))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert (files.read(3, ledger.training.state().outputs[3]) == np.arange(27)).all()
     assert files.write(3, np.ones(27, dtype=np.int64)) == files.found(3)
     assert files.read(3, files.found(3))[5] == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"terrine.output/1\n", b"no output" * 99])
+def test_a_file_that_is_no_output_is_refused_before_the_ledger_names_it(tmp_path, content):
+    with pytest.raises(Stopped):
+        trained(tmp_path, progress=stop_after(2))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.training.begin(3, secure=True)
+    path = next(tmp_path.glob("training-*")) / "step-00003.out"
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="was changed"):
+        trained(tmp_path)
+    path.unlink()
+    assert trained(tmp_path).steps_kept == 11
 
 
 def test_the_noise_has_the_scale_that_was_paid_for(tmp_path):
@@ -214,6 +282,18 @@ def test_the_same_on_a_server(where, tmp_path):
             fit_probe(rows(), settings=SETTINGS, ledger=ledger, progress=stop_after(3))
         assert fit_probe(rows(), settings=SETTINGS, ledger=ledger).steps_kept == 12
         assert ledger.verify() == []
+
+
+def test_neither_ledger_nor_files_tell_how_long_a_step_took(tmp_path):
+    with pytest.raises(Stopped):
+        trained(tmp_path, progress=stop_after(2))
+    time.sleep(0.01)
+    trained(tmp_path)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        lines = [json.loads(line) for line in ledger.export()]
+        assert ledger.verify() == []
+    assert len({line["time"] for line in lines if line.get("kind") in ("train", "begun", "output")}) == 1
+    assert len({path.stat().st_mtime for path in tmp_path.glob("training-*/step-*")}) == 1
 
 
 def test_seeded_noise_has_no_guarantee(tmp_path):
@@ -333,6 +413,20 @@ def test_two_at_once_are_refused(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(LedgerError, match="Another process is training on this ledger"):
             trained(tmp_path)
+
+
+def test_a_machine_that_comes_second_to_a_step_stops(tmp_path):
+    """Else each of the two would learn from some of the steps."""
+    with Ledger(tmp_path / "ledger.sqlite", budget=BUDGET) as ledger:
+
+        def other(step, steps):
+            if step == 2:
+                ledger.training.begin(3, secure=True)
+
+        with pytest.raises(LedgerError, match="Another machine has begun step 3"):
+            fit_probe(rows(), settings=SETTINGS, ledger=ledger, progress=other)
+        assert sorted(ledger.training.state().outputs) == [1, 2]
+    assert trained(tmp_path).steps_kept == 11  # the other one was killed
 
 
 def test_an_output_that_is_gone_or_changed_is_seen(tmp_path):

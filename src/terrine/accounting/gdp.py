@@ -48,7 +48,7 @@ class GaussianSteps:
     def mu(self) -> float:
         """Of Gaussian differential privacy, rounded up, were the noise a rounded continuous Gaussian.
 
-        [DRS22, Cor. 3.3]
+        [DRS22, Composition]
         """
         return math.sqrt(self.steps) * self.sensitivity / self.noise * (1 + 2.0**-48)
 
@@ -86,7 +86,10 @@ class GaussianSteps:
         return high
 
     def curve(self, orders: ArrayLike = WIDE_ORDERS) -> RdpCurve:
-        """As Rényi bounds, to be added to those of other answers about the same people. [CKS20, Thm. 14]"""
+        """As Rényi bounds, to be added to those of other answers about the same people.
+
+        [CKS20, Multivariate discrete Gaussian]
+        """
         given = _validate.orders(orders)
         rho = self.steps * (self.sensitivity / self.noise) ** 2 / 2 * (1 + 1e-12)
         return RdpCurve(given, given * rho, f"{self.steps} sums with discrete Gaussian noise, Rényi bounds")

@@ -202,22 +202,24 @@ def _settings(
     lines += [
         "",
         "[features]",
-        'kind = "auto"  # what teachers and student see of a row, made from the public rows alone (docs/features.md)',
+        'kind = "auto"  # what teachers, probe and student see of a row, from the public rows alone (docs/features.md)',
         "",
-        "[teachers]",
+        "[teachers]  # taught only if the run takes this route",
         f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
         "#   but each then learns from less",
         'kind = "ridge"  # tunes itself inside its share; or forest, boosting, logistic, lda, sklearn',
         "keep = false  # true for a label service: terrine serve",
         "",
         "[privacy]",
-        'mechanism = "gnmax"',
-        "epsilon = 2.0  # the guarantee: smaller protects more, and buys fewer answers",
+        'route = "auto"  # teachers or a private probe, by these public numbers: terrine run --dry-run says which and',
+        '#   why. "teachers" fixes the one; "probe" the other, without [teachers], mechanism and consensus',
+        "epsilon = 2.0  # the guarantee: smaller protects more, and teaches less",
         f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
+        'mechanism = "gnmax"  # of teachers, as consensus is',
         "consensus = 0.8  # an assumption: the share of teachers that agree on an ordinary row",
         "",
         "[student]",
-        'kind = "auto"  # several are tried on answers left out, at no cost in privacy; the report shows how they did',
+        'kind = "auto"  # several are compared, at no cost in privacy; the report shows how they did',
         "",
     ]
     return "\n".join(lines)
@@ -268,6 +270,12 @@ def predict_command(
     keep: Annotated[
         list[str] | None, typer.Option(help="A column of ROWS to copy, such as an id; may be given several times.")
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="The encoder of a student that does not carry it: a file, a folder, or package.module:function."
+        ),
+    ] = None,
 ) -> None:
     """Apply a student to new rows: a class and probabilities for each.
 
@@ -277,5 +285,6 @@ def predict_command(
     from terrine.students.predict import write_predictions
 
     inner = student / "student"
-    n = write_predictions(load_student(inner if inner.is_dir() else student), new, out, keep=keep or ())
+    found = load_student(inner if inner.is_dir() else student, encoder=encoder)
+    n = write_predictions(found, new, out, keep=keep or ())
     print(f"{out}: {n:,} predictions.")

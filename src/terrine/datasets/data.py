@@ -13,7 +13,7 @@ from terrine.datasets.units import unit_ids
 from terrine.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from terrine.schema import Encoder
+    from terrine.schema import RowReader
 
 UNLABELLED = -1  # the label of a private row that has no usable one
 
@@ -111,7 +111,7 @@ class Task:
     test_X: Any = None  # (n_test, ...) rows, as the public ones
     test_y: NDArray[np.int64] | None = None  # (n_test,)
     classes: tuple[str, ...]
-    encoder: Encoder | None = None  # of tables: what made numbers of their rows
+    encoder: RowReader | None = None  # of tables: what made numbers, or texts, of their rows
 
     def __post_init__(self) -> None:
         classes = class_names(self.classes)

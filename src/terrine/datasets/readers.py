@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from terrine._optional import require
 from terrine.datasets.data import UNLABELLED, PrivateData, PublicData, class_names
 from terrine.errors import DataError
-from terrine.schema import Encoder, is_table, labels, read_table, units
+from terrine.schema import RowReader, is_table, labels, read_table, units
 from terrine.schema.tables import IMAGES
 from terrine.sensitive import unheard
 
@@ -27,7 +27,7 @@ def read_private(
     classes: Sequence[str] | None = None,
     unit: str | None = None,
     image_shape: tuple[int, ...] | None = None,
-    encoder: Encoder | None = None,
+    encoder: RowReader | None = None,
 ) -> PrivateData:
     """Read labeled private rows. What describes them is given by you and public: nothing is fitted to the rows.
 
@@ -73,7 +73,7 @@ def read_labelled(
     *,
     classes: Sequence[str] | None = None,
     image_shape: tuple[int, ...] | None = None,
-    encoder: Encoder | None = None,
+    encoder: RowReader | None = None,
 ) -> tuple[Any, NDArray[np.int64]]:
     """Rows and labels of a public file, as `read_private` reads one.
 
@@ -96,7 +96,7 @@ def read_labelled(
 
 
 def read_public(
-    path: str | Path, *, image_shape: tuple[int, ...] | None = None, encoder: Encoder | None = None
+    path: str | Path, *, image_shape: tuple[int, ...] | None = None, encoder: RowReader | None = None
 ) -> PublicData:
     """Read public rows, as `read_private` without labels; also an .npy file, or a folder of images at any depth."""
     path = Path(path)
@@ -120,6 +120,28 @@ def read_public(
         raise DataError(_at(path, error)) from None
 
 
+def read_public_labels(
+    path: str | Path, *, classes: Sequence[str], encoder: RowReader | None = None
+) -> NDArray[np.int64] | None:
+    """(n_rows,) class indices of the rows of `read_public`, -1 where a row has none; None where the file has no labels.
+
+    A table has the schema's label column, arrays have a y, and in a folder the first sub-folder's name is the label.
+    """
+    path = Path(path)
+    names = {name: k for k, name in enumerate(classes)}
+    if is_table(path):
+        schema, table = _needed(encoder).schema, read_table(path)
+        found = None if schema.label is None or schema.label not in table.names else labels(table, schema)
+    elif path.suffix.lower() == ".npy" and path.is_file():
+        return None
+    elif (kind := _kind(path)) == "images":
+        found = np.array([names.get(file.relative_to(path).parts[0], -1) for file in image_files(path)], dtype=np.int64)
+    else:
+        arrays = _arrays(path) if kind == "npz" else _mapped(path)
+        found = _labels(arrays["y"], tuple(classes)) if "y" in arrays else None
+    return None if found is None or (found < 0).all() else found
+
+
 def image_files(folder: Path) -> list[Path]:
     """The images of a public folder, in the order of its rows."""
     return sorted(file for file in folder.rglob("*") if _is_image(file))
@@ -129,13 +151,13 @@ def _at(path: Path, error: DataError) -> str:
     return str(error) if str(error).startswith(path.name) else f"{path.name}: {error}"
 
 
-def _needed(encoder: Encoder | None) -> Encoder:
+def _needed(encoder: RowReader | None) -> RowReader:
     if encoder is None:
         raise DataError("A table needs an `encoder`: Encoder.fit(draft(public), public), of terrine.schema.")
     return encoder
 
 
-def _private_table(path: Path, unit: str | None, encoder: Encoder) -> PrivateData:
+def _private_table(path: Path, unit: str | None, encoder: RowReader) -> PrivateData:
     schema = encoder.schema
     table = schema.match(
         read_table(path, unit=unit if path.is_dir() else None),

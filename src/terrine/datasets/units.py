@@ -82,6 +82,8 @@ def _checked(values: Any, n_rows: int, where: Callable[[int], str], dtype: Any) 
     for row, one in enumerate(each):
         if len(one) > _LONGEST:
             raise DataError(f"The unit id in {where(row)} is longer than {_LONGEST} characters. Use shorter ids.")
+        if one.endswith("\0"):  # arrays of text drop it: two units would be one
+            raise DataError(f"The unit id in {where(row)} ends in a NUL character. Write it without.")
     return np.array(each, dtype=np.str_)
 
 

@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine._files import write_atomically
-from terrine._models import dump_arrays
-from terrine._optional import require, require_torch
+from terrine._models import dump_arrays, load_described
+from terrine._optional import require_torch
 from terrine._ridge import solve
 from terrine.datasets.data import PrivateData, PublicData, array_of
-from terrine.errors import DataError, InputError, MissingDependencyError
+from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
 from terrine.features import contrast, ramps, views
 from terrine.features.components import ROWS, Rows, principal, projected, some_rows
 from terrine.features.scattering import Scattering
@@ -143,12 +143,22 @@ class AutoFeatures:
     def load(cls, path: str | Path) -> AutoFeatures:
         """Features as they were saved: schema and hash are checked, and nothing in the file is executed."""
         path = Path(path)
-        tensors, metadata = _read(path)
+        if not path.is_file():
+            raise DataError(f"{path}: no such file. Give a file of features.")
+        return cls.loads(path.read_bytes(), what=str(path))
+
+    @classmethod
+    def loads(cls, data: bytes, *, what: str) -> AutoFeatures:
+        """From what `dumps` returned; ``what`` it is is said where it is damaged."""
+        try:
+            tensors, metadata = load_described(data, what="features")
+        except StoreError:
+            raise DataError(f"{what}: the file is damaged, or not a safetensors file of features.") from None
         if metadata.get("schema") != SCHEMA:
-            raise DataError(f"{path}: this is not a file of features of schema {SCHEMA}.")
+            raise DataError(f"{what}: this is not a file of features of schema {SCHEMA}.")
         if metadata.get("sha256") != _digest(tensors):
             raise DataError(
-                f"{path}: the arrays are not as they were saved (their sha256 differs). Make the features again."
+                f"{what}: the arrays are not as they were saved (their sha256 differs). Make the features again."
             )
         try:
             facts = json.loads(metadata["facts"])
@@ -162,7 +172,7 @@ class AutoFeatures:
             )
             _check(found)
         except (KeyError, TypeError, ValueError, InputError):
-            raise DataError(f"{path}: the arrays do not fit their description. Make the features again.") from None
+            raise DataError(f"{what}: the arrays do not fit their description. Make the features again.") from None
         return found
 
     def __repr__(self) -> str:
@@ -301,10 +311,7 @@ def _found_again(
     device: str,
 ) -> float:
     """How often a distorted public image, which the encoder never saw, is nearest to itself as it was."""
-    torch = require_torch()
-    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
-    y = views.distorted(x, strengths, torch.Generator().manual_seed(seed))
-    pixels = (y * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    pixels = distorted_images(images, strengths, seed=seed)
     before, after = (_joined(some, parts, arrays, device=device) for some in (images, pixels))
     return float((nearest(after, before, k=1, device="cpu")[:, 0] == np.arange(len(images))).mean())
 
@@ -319,14 +326,33 @@ def _left_out(
     device: str,
 ) -> float:
     """How often a linear model is right about a labeled public row left out."""
-    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+    known = judged(labels, n_rows=len(images), seed=seed)
+    X = _joined(images[known], parts, arrays, device=device).astype(np.float64)
+    return left_out(X, labels[known])
+
+
+def distorted_images(images: NDArray[np.uint8], strengths: dict[str, float], *, seed: int) -> NDArray[np.uint8]:
+    """(n, height, width, channels) images, each with distortions up to these strengths."""
+    torch = require_torch()
+    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+    y = views.distorted(x, strengths, torch.Generator().manual_seed(seed))
+    pixels: NDArray[np.uint8] = (y * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return np.ascontiguousarray(pixels)
+
+
+def judged(labels: NDArray[Any], *, n_rows: int, seed: int) -> NDArray[np.int64]:
+    """Which of the labeled public rows features are judged by."""
+    if labels.shape != (n_rows,) or labels.dtype.kind not in "iu":
         raise InputError("labels must be a class index for each public row, or -1.")
-    known = np.flatnonzero(labels >= 0)
-    known = np.random.default_rng([seed, 3]).permutation(known)[:_JUDGED]
+    known = np.random.default_rng([seed, 3]).permutation(np.flatnonzero(labels >= 0))[:_JUDGED]
     if len(np.unique(labels[known])) < 2:
         raise InputError("labels must name at least two classes among the public rows.")
-    X = _joined(images[known], parts, arrays, device=device).astype(np.float64)
-    Y = np.eye(int(labels.max()) + 1)[labels[known]]
+    return known
+
+
+def left_out(X: NDArray[np.float64], labels: NDArray[Any]) -> float:
+    """How often a linear model is right about a row that it did not learn from."""
+    Y = np.eye(int(labels.max()) + 1)[labels]
     return float(solve(X[None], Y[None], ridges=_RIDGES, spare=0.0).accuracy[0])
 
 
@@ -341,17 +367,6 @@ def _check(features: AutoFeatures) -> None:
     dtype = np.uint8 if features.of_images else np.float32
     if not np.isfinite(features.transform(np.zeros((1, *features.row_shape), dtype=dtype), device="cpu")).all():
         raise ValueError
-
-
-def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Give a file of features.")
-    safetensors = require("safetensors", use="A file of features", extra="keep")
-    try:
-        with safetensors.safe_open(path, "np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception:  # safetensors raises its own type for whatever is wrong
-        raise DataError(f"{path}: the file is damaged, or not a safetensors file of features.") from None
 
 
 def _digest(tensors: Arrays) -> str:

@@ -20,7 +20,6 @@ from terrine.budgets import CostRelease, TestedBudget
 from terrine.errors import LedgerError
 from terrine.mechanisms import ConfidentGNMax
 from terrine.noise import COIN, KeptNoise, SecureNoise, SeededNoise, tie_range, uniform
-from terrine.training_budget import StepNoise
 
 _MAGIC = b"terrine.noise/1\n"
 _NAME = 32  # bytes of a name, in hex
@@ -34,18 +33,16 @@ class NoiseFile:
     Args:
         folder: its owner's.
         ledger_id: whose noise; in the file and in its name.
-        budget: says how much there is: of a tested release, of a published cost, or of a step of a training.
+        budget: says how much there is: of a tested release or of a published cost.
     """
 
     folder: Path
     ledger_id: str
-    budget: TestedBudget | CostRelease | StepNoise
+    budget: TestedBudget | CostRelease
 
     @property
     def path(self) -> Path:
         of = "cost-" if isinstance(self.budget, CostRelease) else ""
-        if isinstance(self.budget, StepNoise):
-            of = f"step-{self.budget.step}-"
         return self.folder / f"{of}noise-{self.ledger_id}.secret"
 
     def draw(self, source: SecureNoise | SeededNoise) -> tuple[str, bool]:
@@ -67,11 +64,6 @@ class NoiseFile:
         found = self._read()
         return None if found is None or found[0] != name else found[1]
 
-    def any(self) -> KeptNoise | None:
-        """What is there, whatever its name; None where it is gone or damaged. For a file that no charge names."""
-        found = self._read()
-        return None if found is None else found[1]
-
     def destroy(self) -> None:
         """Overwrite and remove it, and what a crash left beside it."""
         gone = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
@@ -91,7 +83,7 @@ class NoiseFile:
 
     def _shapes(self) -> list[tuple[float, tuple[int, ...]]]:
         """Sigma and shape of each draw, in the order in which `answer` asks for them."""
-        if isinstance(self.budget, CostRelease | StepNoise):
+        if isinstance(self.budget, CostRelease):
             return self.budget.draws
         budget, n = self.budget, self.budget.n_queries
         if isinstance(budget.mechanism, ConfidentGNMax):
@@ -101,7 +93,7 @@ class NoiseFile:
     @property
     def _ties(self) -> tuple[int, int]:
         """How many tickets for ties there are, and below what."""
-        if isinstance(self.budget, CostRelease | StepNoise):
+        if isinstance(self.budget, CostRelease):
             return 0, 1
         return self.budget.n_queries, tie_range(self.budget.n_classes)
 

@@ -22,15 +22,18 @@ class Page:
         now: the transaction that writes them.
         start: the header's digest, which the first entry is chained to.
         accounts: those that will be charged.
+        clock: False for entries whose time would tell how long work on private rows took: they get that of the last.
     """
 
-    def __init__(self, now: Transaction, start: str, *, accounts: Collection[str]) -> None:
+    def __init__(self, now: Transaction, start: str, *, accounts: Collection[str], clock: bool = True) -> None:
         last = now.last()
         self._now = now
         self._derived = Derived.newest(now, last)
         self._seq, self._digest, self.total = (last.seq, last.digest, last.total) if last else (0, start, Spending())
         here = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._time = max(last.time, here) if last else here  # it stands still where the clock went back
+        self._time = (
+            max(last.time, here if clock else "") if last else here
+        )  # it stands still where the clock went back
         self._accounts = {last.account: last.account_total} if last else {}
         if last and (others := set(accounts) - {last.account}):
             self._accounts |= now.accounts(others)

@@ -71,7 +71,8 @@ class Ledger:
     Args:
         where: a file, sqlite:///file or postgresql://user:password@host:port/database.
         budget: makes the ledger if there is none; must be the budget of one that exists. None opens what is there.
-        secrets: a folder for noise that is kept while a release lasts (default: that of an SQLite file).
+        secrets: a folder for noise that is kept while a release lasts, and for the outputs of a training (default: that
+            of an SQLite file).
 
     Formal guarantees:
         Every answer given was charged at its worst case, on disk, before its noise was drawn. What is charged

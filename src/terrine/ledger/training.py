@@ -1,9 +1,8 @@
 """The training of one probe per ledger: charged whole before its first step, every output kept. All of it is public.
 
-The order on disk: the ledger's header fixes steps, clip and noise; the charge names the settings; a step is begun; its
-noise is drawn and kept in a secret file; the sum of the private rows and the noise give the step's output, which is
-kept in a file, whose digest is chained; the noise is destroyed. A step that was begun and whose noise is gone is lost:
-it is charged, and never made again.
+The order on disk: the ledger's header fixes steps, clip and noise; the charge names the settings; sum and noise of a
+step are made in memory; the step is begun; sum plus noise, its output, is kept in a file, whose digest is chained. A
+step that was begun and has no output is lost: it is charged, and never made again. Noise by itself is never on disk.
 
 A step's entries are named by its number, and the database refuses a second row of one name, part and kind: no step is
 begun twice, and none has two outputs.
@@ -77,7 +76,7 @@ class Training:
         return TrainingState(asked=asked)
 
     def begin(self, step: int, *, secure: bool) -> bool:
-        """Note that a step is begun, before its noise is drawn; False where it was begun before."""
+        """Note that a step is begun, before anything of it is shown; False where it was begun before."""
         with self._store.transaction(write=True) as now:
             found = _charged(now)
             if step <= found.begun:
@@ -105,7 +104,7 @@ class Training:
         return digest
 
     def _add(self, now: Transaction, part: Part, *, change: Spending, digest: str = "") -> None:
-        page = Page(now, self._start, accounts={""})
+        page = Page(now, self._start, accounts={""}, clock=part.kind == TRAIN)  # a step takes longer with more rows
         page.add(part, change=change, noise=digest)
         page.write()
 

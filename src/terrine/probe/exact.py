@@ -30,6 +30,7 @@ LARGEST_CLIP = 2**31  # of the lattice: its square is an int64
 MOST_FEATURES, MOST_CLASSES, MOST_NUMBERS = 2**16 - 1, 2**12, 2**20
 MOST_ROWS = 4096  # of a unit that count: its first ones
 BLOCK = 4096  # rows, or those of one unit
+_ROOM = 2**22  # numbers of whole gradients in memory at once
 
 _CAP = int(LONGEST) ** 2 << (2 * FEATURE_BITS)  # 2^30, the square of the longest
 _ONE = 1 << RESIDUAL_BITS  # a probability of 1
@@ -69,6 +70,18 @@ def features(rows: NDArray[np.generic], *, scale: float) -> tuple[Floats, NDArra
     found[:, :-1], found[:, -1] = given, BIAS
     found[~usable] = 0.0
     return found, usable
+
+
+def units_at_once(n_rows: int, dimension: int, *, block: int) -> int:
+    """How many units with ``n_rows`` rows each make a block: memory is bounded, whatever rows units have."""
+    most = max(block // n_rows, 1)
+    return most if n_rows <= _GRAM else max(min(most, _ROOM // dimension), 1)
+
+
+def are_whole(weights: Floats) -> bool:
+    """Whether weights are as `whole_weights` makes them."""
+    limit = LARGEST_WEIGHT * (1 << WEIGHT_BITS)
+    return bool((np.abs(weights) <= limit).all() and (weights == np.rint(weights)).all())
 
 
 def whole_weights(weights: Floats) -> Floats:

@@ -89,7 +89,8 @@ class OnDevice:
     def clipped(self, rows: Any, found: Any, *, clip: int) -> Any:
         torch = self._torch
         n_rows, n_classes = found.shape[1:]
-        mean = torch.round(found / n_rows)
+        # A tensor: on a GPU, PyTorch divides by a number as it multiplies by its rounded reciprocal
+        mean = torch.round(found / torch.tensor(float(n_rows), dtype=torch.float64, device=self._device))
         products = None if n_rows > exact._GRAM else (rows @ rows.transpose(1, 2)).long()
         high, low = self._squared_length(rows, mean, products)
         within = self._at_most(high, low, clip)

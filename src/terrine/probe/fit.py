@@ -1,6 +1,7 @@
-"""A probe learns on a ledger: every step is charged before it is made, and a kill at any instant draws nothing twice.
+"""A probe learns on a ledger: every step is charged before it is made, and none has two outputs, whenever it is killed.
 
-The order on disk is in `ledger.training`.
+The order on disk is in `ledger.training`. Noise is never on disk: a folder that is copied or restored has none to use
+again for another sum.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from numpy.typing import NDArray
 from terrine.budgets import TrainingBudget
 from terrine.errors import InputError, LedgerError
 from terrine.executors import Executor
-from terrine.labeller.noise_file import NoiseFile
 from terrine.ledger import Ledger
-from terrine.noise import KeptNoise, Noise, SecureNoise, SeededNoise, as_noise
+from terrine.noise import UNIT, KeptNoise, Noise, SecureNoise, SeededNoise, as_noise
 from terrine.probe import exact
 from terrine.probe.descent import Descent
 from terrine.probe.model import Probe
@@ -26,7 +26,6 @@ from terrine.probe.outputs import OutputFiles
 from terrine.probe.settings import ProbeSettings
 from terrine.probe.sums import ProbeRows, Step, gradient_sum
 from terrine.sensitive import Sensitive
-from terrine.training_budget import StepNoise
 
 Progress = Callable[[int, int], object]
 _Summed = Callable[[Step], Sensitive[NDArray[np.int64]]]
@@ -46,8 +45,7 @@ def fit_probe(
 
     Args:
         settings: public, fixed before the first step; the ledger's charge names them.
-        ledger: with the `TrainingBudget` of these settings; its folder keeps noise (secret, while a step lasts) and
-            outputs (public).
+        ledger: with the `TrainingBudget` of these settings; its folder keeps the outputs (public).
         rng: None is the secure sampler; a seeded one is for experiments, and there is no guarantee then.
         executor, device: who sums blocks of rows, as in `gradient_sum`; the sum is the same by each of them.
         progress: called with the number of steps begun and the number of steps.
@@ -79,11 +77,11 @@ class _Fit:
         self.budget = budget = self._verbs.budget
         if ledger.secrets is None:
             raise InputError(
-                "A step's noise and output are kept in files, and this ledger is on a server. Give "
-                "Ledger(..., secrets=FOLDER), a folder of your own on this machine."
+                "A step's output is kept in a file, and this ledger is on a server. Give Ledger(..., secrets=FOLDER): "
+                "a folder of your own on this machine."
             )
         if isinstance(noise, KeptNoise):
-            raise InputError("rng must be a sampler: every step keeps its own noise.")
+            raise InputError("rng must be a sampler: every step draws its own noise.")
         self._source: SecureNoise | SeededNoise = noise
         self._summed, self._settings, self._ledger, self._folder = summed, settings, ledger, ledger.secrets
         self._outputs = OutputFiles(self._folder, ledger.id, budget.dimension)
@@ -116,11 +114,22 @@ class _Fit:
             self._take_up(step, state.outputs.get(step))
 
     def next(self) -> None:
-        """Begin, draw, sum, keep: the next step."""
+        """The next step: sum and draw in memory, begin, keep. A kill before it is begun loses nothing; after, it."""
         step = self.step + 1
-        if self._verbs.begin(step, secure=self._source.secure):
-            self._noise(step).draw(self._source)
-        self._finish(step)  # where another machine began it there is no noise here, and it is lost here
+        if self._outputs.path(step).exists():
+            raise LedgerError(
+                f"{self._outputs.path(step)} holds what step {step} released, and the ledger has not begun that step: "
+                "an older ledger was restored. Put back the newest one; if it is gone, the training cannot go on."
+            )
+        output = self._output()
+        if not self._verbs.begin(step, secure=self._source.secure):
+            raise LedgerError(
+                f"Another machine has begun step {step} of this training. Stop one of the two, copy the outputs that "
+                "the other machine has made to this one, and call again."
+            )
+        digest = self._verbs.keep(step, self._outputs.write(step, output.reveal()))  # charged, begun and noisy
+        self._descent.add(step, self._outputs.read(step, digest))
+        self.step = step
 
     def probe(self) -> Probe:
         state = self._verbs.state()
@@ -137,41 +146,19 @@ class _Fit:
         )
 
     def _take_up(self, step: int, digest: str | None) -> None:
-        """A step that was begun before: its output, or what is left to do for it, or nothing where it is lost."""
+        """A step that was begun before: its output, or nothing where it is lost."""
         if digest is None and (there := self._outputs.found(step)) is not None:  # killed before the ledger had it
             digest = self._verbs.keep(step, there)
-        if digest is None:
-            self._finish(step)
-            return
-        self._noise(step).destroy()
-        self._move(step, self._outputs.read(step, digest))
-
-    def _finish(self, step: int) -> None:
-        """From the noise that is kept to the output that is kept; a step without noise is lost."""
-        kept = self._kept(step)
-        if kept is None:
-            self._noise(step).destroy()  # what a kill left unfinished beside it
-            self.step = step
-            return
-        weights = exact.whole_weights(self._descent.weights)
-        found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
-        with np.errstate(over="ignore"):
-            output = found.reveal().ravel() + kept  # charged, begun and noisy: this may be shown
-        digest = self._verbs.keep(step, self._outputs.write(step, output))
-        self._noise(step).destroy()
-        self._move(step, self._outputs.read(step, digest))
-
-    def _kept(self, step: int) -> NDArray[np.int64] | None:
-        noise = self._noise(step).any()
-        [(sigma, shape)] = StepNoise(self.budget, step).draws
-        return None if noise is None else noise.gaussian(shape, sigma=sigma)
-
-    def _move(self, step: int, output: NDArray[np.int64]) -> None:
-        self._descent.add(step, output)
+        if digest is not None:
+            self._descent.add(step, self._outputs.read(step, digest))
         self.step = step
 
-    def _noise(self, step: int) -> NoiseFile:
-        return NoiseFile(self._folder, self._ledger.id, StepNoise(self.budget, step))
+    def _output(self) -> Sensitive[NDArray[np.int64]]:
+        """Of the next step: secret until the step is begun."""
+        weights = exact.whole_weights(self._descent.weights)
+        found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
+        noise = self._source.gaussian((self.budget.dimension,), sigma=self.budget.noise / UNIT)
+        return found.map(lambda total: total.ravel() + noise)
 
 
 def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:

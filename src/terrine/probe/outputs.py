@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from terrine._files import sync_folder, write_once
 from terrine.errors import LedgerError
 
 _MAGIC = b"terrine.output/1\n"
+_TIME = 946_684_800  # 2000-01-01
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class OutputFiles:
         """Keep an output unless the step has one: its digest, or that of the one that was there."""
         path = self.made() / self.path(step).name
         write_once(path, self._head(step) + output.astype("<i8").tobytes())
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        os.utime(path, (_TIME, _TIME))  # when a step was done tells how many rows there are
+        return self._digest(step)
 
     def found(self, step: int) -> str | None:
         """The digest of what is there for a step."""
-        path = self.path(step)
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+        return self._digest(step) if self.path(step).exists() else None
 
     def read(self, step: int, digest: str) -> NDArray[np.int64]:
         """(dimension,) the output that the ledger has by this digest."""
@@ -59,11 +61,24 @@ class OutputFiles:
                 f"{path} is gone: it holds what step {step} of the training released, and the training cannot go on "
                 "without it. Copy it from the machine that made the step."
             )
-        content = path.read_bytes()
-        head = self._head(step)
-        if hashlib.sha256(content).hexdigest() != digest or content[: len(head)] != head:
-            raise LedgerError(f"{path} was changed: it is not the output that the ledger has. Restore the file.")
-        return np.frombuffer(content[len(head) :], dtype="<i8").astype(np.int64)
+        content = self._content(step)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise _changed(path)
+        return np.frombuffer(content[len(self._head(step)) :], dtype="<i8").astype(np.int64)
+
+    def _digest(self, step: int) -> str:
+        return hashlib.sha256(self._content(step)).hexdigest()
+
+    def _content(self, step: int) -> bytes:
+        """Of a file that is a whole output of this step of this training."""
+        content, head = self.path(step).read_bytes(), self._head(step)
+        if content[: len(head)] != head or len(content) != len(head) + 8 * self.dimension:
+            raise _changed(self.path(step))
+        return content
 
     def _head(self, step: int) -> bytes:
         return _MAGIC + f"{self.ledger_id} {step} {self.dimension}\n".encode()
+
+
+def _changed(path: Path) -> LedgerError:
+    return LedgerError(f"{path} was changed: it is not the output of this step. Restore the file.")

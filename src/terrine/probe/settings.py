@@ -131,10 +131,16 @@ def components_by_rule(
 ) -> int:
     """How many components of features, the largest first, a training can make use of: a tenth of mu x planned_units.
 
-    At least 16. With fewer units or a smaller epsilon more components only dilute the first ones.
+    At least 16. With fewer units or a smaller epsilon more components only dilute the first ones. This is about
+    components, which have an order: of a table's columns all are kept.
     """
     planned = _validate.integer("planned_units", planned_units, at_least=1)
     return max(round(_allowed(epsilon=epsilon, delta=delta, relation=relation) * planned / 10), 16)
+
+
+def signal(*, epsilon: float, delta: float, planned_units: int, relation: Relation = Relation.UNIT_ADDED) -> float:
+    """mu x planned_units: how far the rule's numbers reach; below some twenty, noise hides everything."""
+    return _allowed(epsilon=epsilon, delta=delta, relation=relation) * planned_units
 
 
 def _allowed(*, epsilon: float, delta: float, relation: Relation) -> float:

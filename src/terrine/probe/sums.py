@@ -28,7 +28,8 @@ class ProbeRows:
         features: (n, p) numbers, the same public function of every row; may be a memory-mapped file, which is read in
             blocks. A row that is not finite adds nothing.
         labels: (n,) numbers of classes; a row whose label is none of 0 .. n_classes - 1 adds nothing.
-        units: (n,) ids, whole numbers or text; None: each row is a unit. A unit's first 4,096 rows count.
+        units: (n,) ids, whole numbers or text; None: each row is a unit. A unit's first 4,096 rows count, so that the
+            order of its rows must not depend on other units: shuffle none.
         n_classes: at least 2.
     """
 
@@ -59,7 +60,7 @@ class ProbeRows:
             yield from (_Task(1, slice(at, at + block)) for at in range(0, len(self._labels), block))
             return
         for n_rows, starts in self._groups:
-            step = max(block // n_rows, 1)
+            step = exact.units_at_once(n_rows, self.dimension, block=block)
             for at in range(0, len(starts), step):
                 places = starts[at : at + step, None] + np.arange(n_rows)
                 yield _Task(n_rows, self._order[places.ravel()])
@@ -73,7 +74,14 @@ class ProbeRows:
         state = self.__dict__.copy()
         found = self._features
         whole = isinstance(getattr(found, "base", None), mmap)  # and not a part of a file, whose place is not known
-        if isinstance(found, np.memmap) and whole and found.filename is not None and found.flags.c_contiguous:
+        shared = getattr(found, "mode", "c") != "c"  # what was changed in a copy on write is not in the file
+        if (
+            isinstance(found, np.memmap)
+            and whole
+            and shared
+            and found.filename is not None
+            and found.flags.c_contiguous
+        ):
             options = {"dtype": found.dtype, "shape": found.shape, "offset": found.offset}
             state["_features"] = (found.filename, options)
         return state
@@ -136,6 +144,8 @@ def gradient_sum(
         raise InputError(f"clip must be from 1 to 2^31 lattice steps, got {step.clip}.")
     if step.weights.shape != (rows.n_features + 1, rows.n_classes):
         raise InputError(f"weights must have the shape {(rows.n_features + 1, rows.n_classes)}.")
+    if not exact.are_whole(step.weights):
+        raise InputError("weights must be whole numbers, up to 2^28. Make them by exact.whole_weights.")
     block = min(_validate.integer("block", block, at_least=1), exact.BLOCK)
     total = np.zeros(step.weights.shape, dtype=np.int64)
     for part in (executor or Serial()).map(_partial, rows.tasks(block), shared=(rows, step, device)):

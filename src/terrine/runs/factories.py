@@ -22,12 +22,13 @@ from terrine.runs.config import (
     TeachersConfig,
 )
 from terrine.runs.cost_plan import cost_release_of, planned_within
+from terrine.runs.features import check_encoders
 from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 _ESTIMATORS = {
     "forest": "sklearn.ensemble.RandomForestClassifier",
@@ -184,10 +185,14 @@ def check_options(config: Settings) -> None:
     """Refuse options of teachers and student that they do not have: before anything is written or spent."""
     if isinstance(config, RunConfig):
         teacher_of(config.teachers)
+        if config.features is not None and config.features.own:
+            check_encoders(config.features)
     check_student(config.student)
 
 
 def check_student(settings: StudentConfig) -> None:
+    if settings.kind == "probe":
+        return
     if settings.kind != "features":
         student_of(settings)
     elif settings.estimator is not None:

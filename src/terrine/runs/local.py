@@ -16,21 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from terrine._files import write_atomically, write_once
+from terrine._files import write_atomically
 from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus, consensus
-from terrine.budgets import Budget, TestedBudget, canonical, difference
+from terrine.budgets import Budget, TestedBudget
 from terrine.datasets import PrivateData, PublicData, Task
-from terrine.errors import InputError, LedgerError, StoreError, TestFailedError
+from terrine.errors import InputError, StoreError, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger, ledger_place
+from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead
 from terrine.relations import Relation
-from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
-from terrine.runs.bound import bound_ledger, check_bound
+from terrine.runs.base import (
+    ROUTE,
+    Answered,
+    JsonObject,
+    begin,
+    learns_probe,
+    read_json,
+    save_answers,
+    write_json,
+)
+from terrine.runs.baseline import on_private_rows
+from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.cost import tell_cost
 from terrine.runs.factories import (
@@ -42,9 +52,12 @@ from terrine.runs.factories import (
     student_of,
     teacher_of,
 )
-from terrine.runs.features import features_of
+from terrine.runs.features import FEATURES, check_features, features_digest, features_of
+from terrine.runs.features_config import takes_texts
+from terrine.runs.probe_plan import check_neighbors, covered
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
+from terrine.runs.route import settle
 from terrine.runs.served import ServedTeachers
 from terrine.runs.tasks import task_of
 from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
@@ -55,7 +68,7 @@ from terrine.teachers.preflight import Preflight, sample
 from terrine.votes import Ballots, Votes
 
 if TYPE_CHECKING:
-    from terrine.students.features import AnyFeatures
+    from terrine.features import AnyFeatures
 
 Progress = Callable[[float], object]
 REQUEST = "run"  # a run asks once
@@ -66,7 +79,7 @@ class _Failed(JsonObject):
     failed: int
 
 
-class Run(Learning):
+class Run(Answered):
     """A run directory.
 
     Args:
@@ -79,13 +92,26 @@ class Run(Learning):
             raise InputError(f"{self.folder} is no run directory: it has no config.toml. Begin one with: terrine run")
         self.given = read_config(self.folder / "config.toml")
         self._checked = False
+        if self.given.privacy.route == "auto":
+            self._require_teachers()
 
     @classmethod
     def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
         """Begin a run, or go on with one of the same settings."""
         settings = config if isinstance(config, RunConfig) else read_config(config)
         begin(settings, Path(folder))
+        if settings.privacy.route == "auto":
+            settle(settings, Path(folder))
         return cls(folder)
+
+    def _require_teachers(self) -> None:
+        if not (self.folder / ROUTE).is_file():
+            raise InputError(f"{self.folder} has not chosen its route yet. Choose it with: terrine run {self.folder}")
+        if learns_probe(self.given, self.folder):
+            raise InputError(
+                f"{self.folder} learns a probe ({ROUTE} says why): nobody is taught in it, and nobody votes. Go on "
+                f"with: terrine run {self.folder}"
+            )
 
     @cached_property
     def config(self) -> RunConfig:
@@ -112,7 +138,7 @@ class Run(Learning):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.given.data, run=self.folder)
+        return task_of(self.given.data, run=self.folder, texts=takes_texts(self.given.features))
 
     @property
     def _rows(self) -> PrivateData:
@@ -153,7 +179,9 @@ class Run(Learning):
                 progress=progress,
             )
             X = self.task.public.X
-            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": X.dtype.name})
+            dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
+            seen = {} if self.config.features is None else {"features": features_digest(self.folder)}
+            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype, **seen})
         return shares
 
     @cached_property
@@ -167,6 +195,7 @@ class Run(Learning):
         """Refuse what would fail, or be of no use, after something is taught or spent; where it is spent, go on."""
         if self._checked or (self.folder / "ledger.json").exists():
             return
+        check_neighbors(self._rows, self.given)
         self.advice.check()
         taught = (self.folder / "partition.npz").is_file()
         each = 0 if taught else self._preflight().check()
@@ -199,7 +228,7 @@ class Run(Learning):
     def _key(self) -> Path:
         return self.folder / "partition.key"
 
-    def _dealt(self, *, min_units: int) -> Partition:
+    def _dealt(self, *, min_units: int | None) -> Partition:
         settings, key = self.config.teachers, self._key.read_bytes()
         return partition(
             self._rows, n_teachers=settings.number, method=settings.partition, key=key, min_units=min_units
@@ -301,7 +330,7 @@ class Run(Learning):
                 "same public rows, classes, seed, [features] and [privacy]."
             )
         relation = self.budget().relation
-        if votes.relation != relation:
+        if votes.relation is None or not votes.relation.covers(relation):
             raise InputError(
                 f"This run protects neighbors in the sense of {relation.sentence!r}, and the votes "
                 f"{votes.relation and votes.relation.sentence!r}. Use teachers.partition and data.unit in the same way "
@@ -321,6 +350,8 @@ class Run(Learning):
     def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
         rows = read_json(self.folder / "rows.json", "terrine teach")
+        if rows.get("dtype") == "text":
+            raise InputError(f"The rows of {self.folder} are texts, and a service takes rows of numbers.")
         try:
             shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
         except (KeyError, TypeError, ValueError):
@@ -337,14 +368,9 @@ class Run(Learning):
         if (ledger := bound_ledger(self.folder, where)) is None:
             refuse_earlier_votes(self.folder, budget := self.budget())
             budget = planned_chance(budget, self.given.privacy.consensus)
-            ledger = Ledger(ledger_place(where, self.folder), budget=budget, secrets=self.folder)
-            write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
-            check_bound(self.folder, ledger)
+            ledger = made_ledger(self.folder, budget, where)
         known = ledger.budget.n_classes if isinstance(ledger.budget, TestedBudget) else None  # without the data
-        budget = self.budget(n_classes=known)
-        if differs := difference(ledger.budget, budget):
-            ledger.close()
-            raise LedgerError(f"The ledger's budget is not the one that {self.folder} spends from: {differs}.")
+        check_spends(self.folder, ledger, self.budget(n_classes=known))
         return ledger
 
     def summary(self) -> Summary:
@@ -361,11 +387,12 @@ class Run(Learning):
         """What this run may spend, fixed before the first question."""
         path = self.folder / "partition.npz"
         shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
+        relation = covered(shares.relation, self.given)
         if self.given.rounds is not None:
-            return self.rounds.budget(delta=self.given.privacy.delta, relation=shares.relation)
+            return self.rounds.budget(delta=self.given.privacy.delta, relation=relation)
         if n_classes is None and self.config.privacy.route == "tested":
             n_classes = len(self.task.classes)
-        return any_budget_of(self.config, n_classes=n_classes or 0, relation=shares.relation)
+        return any_budget_of(self.config, n_classes=n_classes or 0, relation=relation)
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""
@@ -402,27 +429,15 @@ class Run(Learning):
 
     def baseline(self, *, progress: Progress | None = None) -> Sensitive[dict[str, Any]] | None:
         """The student's learner on the private rows themselves, for comparison; None without test labels. Secret."""
-        if self.task.test_y is None:
-            return None
-        from terrine.students import fit_student
-
-        private = self._rows
-        with unheard():
-            learner = fit_student(
-                self.student(),
-                private.X,
-                private.y,
-                classes=self.task.classes,
-                seed=self.config.seed,
-                progress=progress,
-            )
-            right = learner.predict(self.task.test_X) == self.task.test_y
-        accuracy = float(right.mean())
-        return Sensitive({"accuracy": accuracy, "kind": f"{self.config.student.kind}, on the private rows"})
+        return on_private_rows(self.student(), self.task, self.config, progress=progress)
 
     @property
     def _teacher(self) -> Teacher:
         return teacher_of(self.config.teachers)
+
+    def own_features(self) -> Any:
+        """Features by an encoder of the user's own, which a student may not carry; None where there is none."""
+        return self._features() if self.config.features is not None and self.config.features.own else None
 
     def _features(self) -> AnyFeatures:
         """What the student sees of a row: as the teachers do."""
@@ -433,13 +448,15 @@ class Run(Learning):
         """Learned once from the public rows, and kept."""
         settings = self.config.features
         assert settings is not None
-        return features_of(
+        made = features_of(
             settings,
             self.task.public,
             seed=self.config.seed,
             device=self.config.teachers.device,
-            kept=self.folder / "features.safetensors",
+            kept=self.folder / FEATURES,
         )
+        check_features(self.folder)
+        return made
 
     def _private(self) -> PrivateData:
         """What teachers see of the private rows: the rows, or a public function of each of them."""

@@ -27,13 +27,14 @@ from terrine.relations import Relation
 from terrine.runs.config import RunConfig
 from terrine.runs.factories import executor_of, student_of, teacher_of
 from terrine.runs.features import features_of
+from terrine.runs.features_config import takes_texts
 from terrine.runs.tasks import labelled_of
 from terrine.students import Student, fit_student
 from terrine.teachers import Teacher, poll_teachers
 from terrine.votes import Votes
 
 Progress = Callable[[float], object]
-_LEAST = 40  # labeled rows: a half teaches, a quarter is asked about, a quarter tests
+LEAST = 40  # labeled rows: a half teaches, a quarter is asked about, a quarter tests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,7 @@ def rehearse(
     see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    split: Sequence[NDArray[np.int64]] | None = None,
 ) -> Rehearsal:
     """Play PATE on labeled PUBLIC rows, for every number of teachers and every epsilon.
 
@@ -131,6 +133,7 @@ def rehearse(
             their shares overlap. None: the labeled rows are shared out.
         see: what teachers see of rows, a public function of each.
         progress: called with the share done.
+        split: rows that teach, are asked about, and test (default: a half and two quarters, by the seed).
     """
     seed = _validate.integer("seed", seed, at_least=0)
     teams = [_validate.integer("n_teachers", m, at_least=1) for m in n_teachers]
@@ -140,12 +143,14 @@ def rehearse(
     if planned_units is not None:
         planned_units = _validate.integer("planned_units", planned_units, at_least=1)
     data, names = PrivateData(np.asarray(X), y), tuple(str(name) for name in classes)
-    if len(data) < _LEAST:
-        raise InputError(f"A rehearsal needs at least {_LEAST} labeled public rows, got {len(data)}.")
+    if len(data) < LEAST:
+        raise InputError(f"A rehearsal needs at least {LEAST} labeled public rows, got {len(data)}.")
     if (data.y >= len(names)).any():
         raise InputError("A labeled row has a class index that is not below the number of classes.")
-    order = np.random.default_rng([seed, 0]).permutation(len(data))
-    taught, asked, held = np.split(order, [len(order) // 2, len(order) * 3 // 4])
+    if split is None:
+        order = np.random.default_rng([seed, 0]).permutation(len(data))
+        split = np.split(order, [len(order) // 2, len(order) * 3 // 4])
+    taught, asked, held = split
     seen = data.X if see is None else see(data.X)
     cells: list[Rehearsed] = []
 
@@ -211,7 +216,7 @@ def rehearse_run(
         labelled: a file of labeled public rows; None with a built-in data set, which brings them.
         units: a planning number; else the one in the settings.
     """
-    X, y, classes = labelled_of(config.data, labelled)
+    X, y, classes = labelled_of(config.data, labelled, texts=takes_texts(config.features))
     features: Any = None
     if config.features is not None:
         features = features_of(config.features, PublicData(X), seed=config.seed, device=config.teachers.device)

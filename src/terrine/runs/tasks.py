@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._files import write_atomically
-from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public
+from terrine.datasets import (
+    PrivateData,
+    PublicData,
+    Task,
+    load,
+    read_labelled,
+    read_private,
+    read_public,
+    read_public_labels,
+)
 from terrine.errors import AdviceWarning, DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
-from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table
+from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
@@ -24,19 +33,25 @@ Data = DataConfig | PublicDataConfig
 ENCODER = "encoder"  # the folder of a run's encoder
 
 
-def task_of(data: DataConfig, *, run: Path | None = None) -> Task:
+def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -> Task:
     """Read the data; what does not fit together is refused before anyone is taught.
 
     Args:
         run: a run directory, which keeps the encoder of a table.
+        texts: rows are the texts of a table's one column, for an encoder of the user's own.
     """
+    if texts and (data.public is None or not is_table(data.public)):
+        raise InputError(
+            "[features] takes texts, and the data are neither a table with one column of text nor a folder of texts."
+        )
     if data.name is not None:
         return load(data.name, **data.options)
     assert data.private is not None
     assert data.public is not None
     options: dict[str, Any] = {"unit": data.unit, "image_shape": data.image_shape}
     if is_table(data.public):
-        if run is not None and (run / "partition.npz").is_file() and not (run / ENCODER / WEIGHTS_FILE).is_file():
+        begun = run is not None and (run / "partition.npz").is_file()
+        if run is not None and begun and not texts and not (run / ENCODER / WEIGHTS_FILE).is_file():
             return _as_before(data)
         public = read_table(data.public)
         schema = schema_of(data, public)
@@ -46,7 +61,7 @@ def task_of(data: DataConfig, *, run: Path | None = None) -> Task:
             need_label=True,
             need_unit=schema.unit is not None,
         )
-        encoder = encoder_of(schema, public, role=data.public.name, run=run)
+        encoder = encoder_of(schema, public, role=data.public.name, run=run, texts=texts)
         private = read_private(data.private, encoder=encoder, **options)
         rows = PublicData(encoder.transform(public))
         return _own_task(data, public=rows, private=private, classes=schema.classes, encoder=encoder)
@@ -83,7 +98,9 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Pat
     return _own_task(data, public=read_public(data.public, image_shape=data.image_shape), classes=classes)
 
 
-def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDArray[np.int64], tuple[str, ...]]:
+def labelled_of(
+    data: DataConfig, file: Path | None, *, texts: bool = False
+) -> tuple[NDArray[Any], NDArray[np.int64], tuple[str, ...]]:
     """Labelled PUBLIC rows, for a rehearsal, and the names of the classes; the private file is not opened."""
     if data.name is not None:
         if file is not None:
@@ -97,13 +114,26 @@ def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDAr
     assert data.public is not None
     if is_table(data.public):
         public = read_table(data.public)
-        encoder = encoder_of(schema_of(data, public), public, role=data.public.name, run=None)
+        encoder = encoder_of(schema_of(data, public), public, role=data.public.name, run=None, texts=texts)
         X, y = read_labelled(file, encoder=encoder)
         return X, y, encoder.schema.classes
     if data.classes is None:
         raise InputError("data.classes: list the names of all classes.")
     X, y = read_labelled(file, classes=data.classes, image_shape=data.image_shape)
     return X, y, tuple(data.classes)
+
+
+def public_labels_of(data: DataConfig, task: Task) -> NDArray[np.int64] | None:
+    """Labels that the public file has for its rows, -1 where it has none; those of a built-in set are not for learning.
+
+    They are public, and are used to choose between models, never to learn from.
+    """
+    if data.public is None:
+        return None
+    found = read_public_labels(data.public, classes=task.classes, encoder=task.encoder)
+    if found is not None and len(found) != len(task.public):
+        raise DataError(f"{data.public.name} must have one label for each row, or none.")
+    return found
 
 
 def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None) -> Schema:
@@ -164,14 +194,16 @@ def _drafted(data: Data, public: Table, roles: dict[str, Any]) -> Schema:
     return replace(found, columns=columns, ignore=tuple(dict.fromkeys(extra)))
 
 
-def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) -> Encoder:
+def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None, texts: bool = False) -> RowReader:
     """Learned once from the public rows, and kept with the run; another schema is refused once rows are dealt."""
     matched = schema.match(public, role=role)
     if run is None:
-        return Encoder.fit(schema, matched)
+        return PlainTexts(schema) if texts else Encoder.fit(schema, matched)
     folder = run / ENCODER
-    if (folder / WEIGHTS_FILE).is_file():
-        kept = Encoder.from_files({name: (folder / name).read_bytes() for name in (SCHEMA_FILE, WEIGHTS_FILE)})
+    last = SCHEMA_FILE if texts else WEIGHTS_FILE  # the file that is written last: without it the others do not count
+    if (folder / last).is_file():
+        files = {name: (folder / name).read_bytes() for name in dict.fromkeys((SCHEMA_FILE, last))}
+        kept = PlainTexts.from_files(files) if texts else Encoder.from_files(files)
         if kept.schema.digest == schema.digest:
             return kept
         if (run / "partition.npz").is_file() or (run / "answers.npz").is_file():
@@ -179,9 +211,9 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None) ->
                 f"The schema has changed since the teachers of {run} were taught. Put it back, or begin a new run with "
                 "--out."
             )
-    encoder = Encoder.fit(schema, matched)
+    encoder = PlainTexts(schema) if texts else Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in encoder.files().items():  # the weights last: without them the schema counts for nothing
+    for name, content in encoder.files().items():
         _write(folder / name, content)
     return encoder
 
@@ -196,7 +228,7 @@ def _own_task(
     public: PublicData,
     classes: tuple[str, ...],
     private: PrivateData | None = None,
-    encoder: Encoder | None = None,
+    encoder: RowReader | None = None,
 ) -> Task:
     if data.test is None:
         return Task(private=private, public=public, classes=classes, encoder=encoder)

@@ -5,6 +5,7 @@ from terrine.schema.checking import Fault, check
 from terrine.schema.drafting import draft
 from terrine.schema.encoder import Encoder
 from terrine.schema.kinds import Category, Date, Flag, Kind, Number, Ordered, Text
+from terrine.schema.plain import PlainTexts, RowReader
 from terrine.schema.schema import Schema
 from terrine.schema.tables import Table, is_table, read_table
 
@@ -17,6 +18,8 @@ __all__ = [
     "Kind",
     "Number",
     "Ordered",
+    "PlainTexts",
+    "RowReader",
     "Schema",
     "Table",
     "Text",

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +16,12 @@ from terrine.datasets import PublicData
 from terrine.datasets.rows import numbers
 from terrine.datasets.tables import Frame
 from terrine.errors import AdviceWarning, DataError, InputError, StoreError
+from terrine.features import EncoderFeatures
 from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
 from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen
+from terrine.students.auto import fit_beside as beside
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
@@ -64,7 +67,7 @@ def fit_student(
     if (given.labels == given.labels[0]).all():
         return _constant(given, seed=seed)
     if isinstance(student, AutoStudent):
-        if isinstance(given.rows, Frame):
+        if isinstance(given.rows, Frame) and not _by_encoder(student):
             given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
         result = fit_chosen(student, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
         if progress is not None:
@@ -76,8 +79,39 @@ def fit_student(
     return made
 
 
+def fit_beside(
+    own: FittedStudent,
+    student: AutoStudent,
+    public: PublicData | ArrayLike,
+    labels: ArrayLike,
+    *,
+    truth: ArrayLike,
+    classes: Sequence[str],
+    seed: int,
+) -> FittedStudent:
+    """A model that labeled all public rows, or a student of these labels that is better by labeled public rows.
+
+    Args:
+        own: the model; kept unless a student leads by more than twice the lead's standard error.
+        student: the students to try.
+        labels: the model's, a class index for each public row.
+        truth: class indices of public rows that somebody labeled, -1 for the others: they judge, and teach nobody.
+    """
+    given = lessons(public, labels, classes=classes, min_per_class=0)
+    if (given.labels == given.labels[0]).all():
+        return own
+    given = replace(given, rows=numbers(given.rows, who=type(student).__name__), noise=own.about.noise)
+    known = np.asarray(truth, dtype=np.int64)
+    return beside(own, student, given, known, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
+
+
+def _by_encoder(student: Student) -> bool:
+    """Whether an encoder of the user's own takes the rows as they are."""
+    return isinstance(getattr(student, "features", None), EncoderFeatures)
+
+
 def _taught(student: Single, given: Lessons, *, seed: int, progress: Progress | None = None) -> FittedStudent:
-    if not isinstance(student, SupervisedStudent):
+    if not isinstance(student, SupervisedStudent) and not _by_encoder(student):
         given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
     train: Train
     match student:
@@ -131,10 +165,14 @@ def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> l
     return names
 
 
-def load_student(folder: str | Path) -> FittedStudent:
+def load_student(folder: str | Path, *, encoder: Any = None) -> FittedStudent:
     """A student as `save` wrote it, with its ``card`` and its ``extra`` files.
 
     Every file is compared with its sha256, and nothing is executed.
+
+    Args:
+        encoder: of a student whose folder does not carry its encoder: the file or folder of a model, the module or the
+            function, or its name as "package.module:function". It is checked to be the same.
     """
     kept = read_folder(folder)
     match kept.kind:
@@ -143,7 +181,7 @@ def load_student(folder: str | Path) -> FittedStudent:
         case supervised.KIND:
             return FittedEstimator.restore(kept)
         case on_features.KIND:
-            return FittedOnFeatures.restore(kept, Path(folder))
+            return FittedOnFeatures.restore(kept, Path(folder), encoder=encoder)
     raise StoreError(
         f"{folder} holds a student of an unknown kind, {kept.kind!r}. A newer terrine may have written it."
     )

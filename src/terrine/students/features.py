@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from terrine.errors import DataError, InputError, StoreError
-from terrine.features import AutoFeatures, Features
+from terrine.features import AnyFeatures, AutoFeatures, EncoderFeatures, load_features
 from terrine.features.edges import Edges
 from terrine.students.fitted import Fitted, Folder
 from terrine.students.lessons import About, Lessons
 from terrine.students.onnx import EXPORTABLE
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
 
-AnyFeatures = Features | Edges | AutoFeatures
 KIND, FEATURES, EDGES, AUTO = "estimator on features", "features.safetensors", "edges", "auto"
 
 
@@ -27,7 +27,7 @@ class FeatureStudent:
 
     Attributes:
         features: learned from public rows, as `fit_features` and `fit_auto` do, and kept with the student; or `Edges`,
-            of images.
+            of images; or an encoder of your own, as `as_features` makes of it.
         estimator: unfitted (default: linear discriminants, shrunk by half toward round ones).
         self_training, balanced: as of a `SupervisedStudent`.
         min_per_class: refuse to learn from fewer answers than this of any class.
@@ -42,7 +42,9 @@ class FeatureStudent:
     def __post_init__(self) -> None:
         if not isinstance(self.features, AnyFeatures):
             kind = type(self.features).__name__
-            raise InputError(f"features must be what fit_features or fit_auto gives, or Edges, got {kind}.")
+            raise InputError(
+                f"features must be what fit_features, fit_auto or as_features gives, or Edges, got {kind}."
+            )
         if self.estimator is None:
             from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -77,16 +79,16 @@ class FittedOnFeatures(Fitted):
         return KIND, {**self.fitted.dumps()[1], **more}
 
     @classmethod
-    def restore(cls, kept: Folder, folder: Path) -> FittedOnFeatures:
+    def restore(cls, kept: Folder, folder: Path, *, encoder: Any = None) -> FittedOnFeatures:
         """From a checked folder; `load_student` calls it."""
         about = kept.about
         features: AnyFeatures = Edges(row_shape=about.row_shape)
-        if (which := about.settings.get("features")) != EDGES:
+        if about.settings.get("features") != EDGES:
             try:
-                features = (AutoFeatures if which == AUTO else Features).load(folder / FEATURES)
+                features = load_features(folder / FEATURES, encoder=encoder)
             except DataError as error:
                 raise StoreError(str(error)) from None
-        inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False))
+        inner = replace(kept, about=replace(about, row_shape=(features.n_features,), images=False, kind=None))
         extra = {name: data for name, data in kept.files.items() if name != FEATURES}
         return cls(about=about, card=kept.card, extra=extra, features=features, fitted=FittedEstimator.restore(inner))
 
@@ -110,7 +112,48 @@ def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> F
         seen = replace(given, rows=settings.features.transform(given.rows[given.answered]))
         seen = replace(seen, answered=np.arange(len(given.answered)))
     fitted = fit_estimator(settings.plain(), seen, seed=seed)
-    named = {Edges: EDGES, AutoFeatures: AUTO}
-    which = named.get(type(settings.features), settings.features.n_features)
-    kept = {**fitted.about.settings, "student": type(settings).__name__, "features": which}
+    kept = {**fitted.about.settings, "student": type(settings).__name__, **_named(settings.features)}
     return FittedOnFeatures(about=About.of(given, seed=seed, settings=kept), features=settings.features, fitted=fitted)
+
+
+def linear_on_features(
+    features: AnyFeatures,
+    weights: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    given: Lessons,
+    *,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> FittedOnFeatures:
+    """A linear model that is there already, as a student: kept, loaded and exported as any other.
+
+    Args:
+        weights: (n_features, n_classes) of the logits, and ``intercept`` (n_classes,).
+        given: what it labeled.
+        settings: how it learned.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    two = len(given.classes) == 2  # then scikit-learn has one column, the difference
+    model = LogisticRegression()
+    model.coef_ = np.ascontiguousarray((weights[:, 1:] - weights[:, :1] if two else weights).T)
+    model.intercept_ = intercept[1:] - intercept[:1] if two else intercept.copy()
+    model.classes_ = np.arange(len(given.classes))
+    model.n_features_in_ = len(weights)
+    about = About.of(given, seed=seed, settings={**settings, **_named(features)})
+    inner = replace(about, row_shape=(features.n_features,), images=False, kind=None)
+    return FittedOnFeatures(about=about, features=features, fitted=FittedEstimator(about=inner, model=model))
+
+
+def _named(features: AnyFeatures) -> dict[str, Any]:
+    """What a card says of them; of an encoder that the folder does not carry, that it is needed."""
+    match features:
+        case Edges():
+            return {"features": EDGES}
+        case AutoFeatures():
+            return {"features": AUTO}
+        case EncoderFeatures():
+            said: dict[str, Any] = {"features": f"{features.kind}, {features.name}", "encoder_sha256": features.digest}
+            said |= {"components": 0 if features.evened is None else features.n_features}
+            return said if features.carried else {**said, "needs": f"{features.name}, which is not in this folder"}
+    return {"features": features.n_features}

@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine._files import write_atomically
 from terrine.datasets import PublicData
-from terrine.datasets.rows import RowKind
+from terrine.datasets.rows import TEXT, RowKind, Texts
 from terrine.errors import InputError, StoreError
-from terrine.schema import Encoder, Schema, read_table
+from terrine.schema import Encoder, PlainTexts, RowReader, Schema, read_table
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.students.card import SCHEMA as CARD_SCHEMA
 from terrine.students.card import Card, page
@@ -50,9 +50,14 @@ class Fitted(ABC):
     extra: Mapping[str, bytes] = field(default_factory=dict)
 
     @cached_property
-    def encoder(self) -> Encoder | None:
-        """What makes numbers of a table's rows, by the schema; None where the student takes arrays."""
-        return Encoder.from_files(self.extra) if WEIGHTS_FILE in self.extra else None
+    def encoder(self) -> RowReader | None:
+        """What makes numbers, or texts, of a table's rows, by the schema; None where the student takes rows as such."""
+        if WEIGHTS_FILE in self.extra:
+            return Encoder.from_files(self.extra)
+        return PlainTexts.from_files(self.extra) if self._reads_texts(self.extra) else None
+
+    def _reads_texts(self, files: Mapping[str, bytes]) -> bool:
+        return SCHEMA_FILE in files and self.about.kind is not None and self.about.kind.kind == TEXT
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class Fitted(ABC):
             "guarantee": public(card),
         }
         twin = {"schema": CARD_SCHEMA, **shown.to_json()}
-        columns = _columns(more[SCHEMA_FILE]) if WEIGHTS_FILE in more else []
+        columns = _columns(more[SCHEMA_FILE]) if WEIGHTS_FILE in more or self._reads_texts(more) else []
         readable = page(shown, self.about, columns=columns).encode()
         files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: readable}
         files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
@@ -132,7 +137,8 @@ class Fitted(ABC):
     def _rows(self, X: Any, *, nan_ok: bool = False) -> Any:
         """Rows as the student takes them: a table's by its encoder, where it has one."""
         about, encoder = self.about, self.encoder
-        if encoder is not None and not isinstance(X, (np.ndarray, PublicData)):
+        texts = isinstance(encoder, PlainTexts) and (isinstance(X, Texts) or _are_texts(X))
+        if encoder is not None and not texts and not isinstance(X, (np.ndarray, PublicData)):
             X = encoder.transform(read_table(X))
         return checked_rows(X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=nan_ok)
 
@@ -209,6 +215,10 @@ def _verified(folder: Path) -> dict[str, bytes]:
                 "a copy of the folder as it was saved."
             )
     return files
+
+
+def _are_texts(X: Any) -> bool:
+    return isinstance(X, (list, tuple)) and bool(X) and isinstance(X[0], str)
 
 
 def _kind_facts(about: About) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def try_student(
                 if keep:
                     with tempfile.TemporaryDirectory(prefix="terrine-") as folder:
                         fitted.save(folder, card={})
-                        fitted = load_student(folder)
+                        fitted = load_student(folder, encoder=getattr(student, "features", None))
                 fitted.predict(some[:1])
             return
         except MissingDependencyError:

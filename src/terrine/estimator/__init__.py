@@ -1,0 +1,7 @@
+"""PATEClassifier: private learning behind scikit-learn's fit and predict, by teachers or by a probe."""
+
+from __future__ import annotations
+
+from terrine.estimator.classifier import PATEClassifier
+
+__all__ = ["PATEClassifier"]

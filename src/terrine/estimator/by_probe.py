@@ -1,0 +1,134 @@
+"""A fit by the private probe: one training, charged whole before its first step, and a student that costs no more."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from terrine.accounting.advice import advise_probe
+from terrine.errors import AdviceWarning, InputError
+from terrine.estimator.by_teachers import Learned
+from terrine.estimator.people import People
+from terrine.estimator.seen import Sides
+from terrine.ledger import Ledger, ledger_place
+from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_scale
+from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.same_rows import same_rows
+from terrine.probe.settings import signal
+from terrine.published import LedgerHead, PublishedProbe
+from terrine.students import AutoStudent, FittedStudent, fit_beside, fit_student, linear_on_features, try_student
+from terrine.students.lessons import SECURE, SEEDED, Lessons
+
+
+def learn_by_probe(
+    model: Any,
+    sides: Sides,
+    people: People,
+    *,
+    names: tuple[str, ...],
+    student: Any,
+    labels: Any,
+    seed: int,
+) -> Learned:
+    """Train on the ledger, or go on with a training that a kill left; then the student.
+
+    Args:
+        model: whose settings decide.
+        student: what learns from the probe's labels; None: the probe is the student.
+        labels: of public rows, -1 where unknown, to judge students by; or None.
+    """
+    assert people.units is not None
+    numbers: dict[str, Any] = {
+        "epsilon": model.epsilon,
+        "delta": model.delta,
+        "planned_units": people.units.number,
+        "relation": people.relation,
+    }
+    _advise(model, people, numbers)
+    settings = ProbeSettings.by_rule(
+        n_features=sides.seen_public.X.shape[1],
+        n_classes=len(names),
+        scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
+        **numbers,
+    )
+    if student is not None:
+        try_student(student, sides.public, classes=names, n_answers=len(sides.public), keep=False)
+    budget = settings.budget(**numbers)
+    rows = ProbeRows(sides.seen.X, sides.seen.y, sides.seen.unit, n_classes=len(names))
+    with (
+        tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
+        Ledger(place := ledger_place(model.ledger, folder), budget=budget) as ledger,
+    ):
+        if ledger.secrets is None and Path(folder) not in Path(place).parents:
+            raise InputError(
+                "A probe keeps what its steps released in files beside its ledger, and this ledger is on a server. "
+                "Give a file as ledger. Nothing was spent."
+            )
+        ledger.secrets = secrets = ledger.secrets or Path(folder)
+        if not same_rows(sides.data, secrets / f"training-{ledger.id}.private.sha256"):
+            raise InputError(
+                "The private data have changed since the training on this ledger began. Put the data back, or begin a "
+                "new ledger: its epsilon and delta add to this one's."
+            )
+        probe = fit_probe(rows, settings=settings, ledger=ledger, executor=model.executor)
+        paid = ledger.summary()
+    secure = paid.secure and probe.guarantee is not None
+    outside = Path(folder) not in Path(place).parents
+    published = PublishedProbe.of(
+        budget,
+        lattice=2.0**LATTICE_BITS,
+        steps_kept=probe.steps_kept,
+        features=settings.n_features,
+        labeled=len(sides.public),
+        secure_noise=secure,
+        ledger=LedgerHead(id=paid.ledger_id, head=paid.head) if outside else None,
+    )
+    return Learned(
+        student=_student(probe, sides, names, student, labels=labels, secure=secure, seed=seed),
+        guarantee=paid.budget.guarantee() if secure else None,
+        published=published,
+        probe=probe,
+    )
+
+
+def _advise(model: Any, people: People, numbers: dict[str, Any]) -> None:
+    assert people.units is not None
+    found = advise_probe(
+        signal=signal(**numbers),
+        epsilon=model.epsilon,
+        delta=model.delta,
+        units=people.units,
+        enough=None,
+        accept_large_delta=model.accept_large_delta,
+    )
+    found.check()
+    for one in found.warnings:
+        warnings.warn(str(one), AdviceWarning, stacklevel=4)
+
+
+def _student(
+    probe: Probe, sides: Sides, names: tuple[str, ...], student: Any, *, labels: Any, secure: bool, seed: int
+) -> FittedStudent:
+    """The probe itself, or a student of its labels of all public rows."""
+    assert sides.features is not None
+    guesses = probe.predict(sides.seen_public.X)
+    given = Lessons(sides.public.X, np.arange(len(guesses)), guesses, names, SECURE if secure else SEEDED)
+    own = linear_on_features(
+        sides.features,
+        probe.weights[:-1] * probe.settings.scale,
+        probe.weights[-1] / 2,
+        given,
+        seed=seed,
+        settings={"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.steps_kept},
+    )
+    if student is None:
+        return own
+    if isinstance(student, AutoStudent) and labels is not None:
+        return fit_beside(own, student, sides.public, guesses, truth=labels, classes=names, seed=seed)
+    made = fit_student(student, sides.public, guesses, classes=names, seed=seed)
+    return replace(made, about=replace(made.about, noise=own.about.noise))

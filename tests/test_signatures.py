@@ -40,6 +40,7 @@ UNTYPED = {
     "runs/probe_facts.probe_facts",
     "runs/factories.estimator_of",
     "runs/local.Run.baseline",
+    "runs/baseline.on_private_rows",
     "report/tables.print_data_set",
     "report/plots.rehearsal_plot",
     "report/tables.print_rehearsal",

@@ -283,7 +283,7 @@ def test_an_encoder_that_looks_at_other_rows_is_refused():
         classifier(features=lambda rows: rows - rows.mean(axis=0)).fit(X, Y, X_public=PUBLIC)
 
 
-def test_texts_by_an_encoder():
+def test_texts_by_an_encoder(tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=4000)
     words = np.array([["fine", "good", "sunny", "calm"], ["bad", "wet", "stormy", "grim"]])
@@ -294,6 +294,8 @@ def test_texts_by_an_encoder():
         texts[:3000], y[:3000], X_public=texts[3000:3600]
     )
     assert found.score(texts[3600:], y[3600:]) > 0.95
+    found.save(tmp_path / "student")
+    assert (load_student(tmp_path / "student").predict(texts[3600:]) == found.predict(texts[3600:])).all()
 
 
 def test_teachers_and_student_see_features(tmp_path):

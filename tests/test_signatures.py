@@ -12,7 +12,7 @@ MOST = 7
 
 # Commands of the command line have an option each, and are not counted. The rest: why it stays.
 LONGER = {
-    "estimator.PATEClassifier.__init__": "scikit-learn: a parameter each, so that they can be searched over",
+    "estimator/classifier.PATEClassifier.__init__": "scikit-learn: a parameter each, so that they can be searched over",
     "release/tested.sanitize": "called from outside by these names",
     "release/tested.tested_guarantee": "called from outside by these names",
     "release/tested.publishable_guarantee": "called from outside by these names",
@@ -24,6 +24,7 @@ LONGER = {
     "accounting/advice.advise": "public numbers of a plan, each by its name",
     "which_route.choose_route": "public numbers of a plan, each by its name",
     "runs/rehearsal.rehearse": "a grid, by name",
+    "runs/rehearse_routes.rehearse_routes": "what two routes need, by name",
     "runs/rehearsal._cell": "one cell of the grid",
     "teachers/ensemble._prepared": "one more than seven: what fit_teachers and poll_teachers share",
     "cli/begin._settings": "of one command",
@@ -39,6 +40,7 @@ UNTYPED = {
     "runs/probe_facts.probe_facts",
     "runs/factories.estimator_of",
     "runs/local.Run.baseline",
+    "runs/baseline.on_private_rows",
     "report/tables.print_data_set",
     "report/plots.rehearsal_plot",
     "report/tables.print_rehearsal",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from terrine.accounting.gdp import GaussianSteps
 from terrine.errors import InputError
+from terrine.probe.settings import signal
 from terrine.relations import Relation
 from terrine.which_route import SURE, RehearsedRoutes, RouteChoice, choose_route
 
@@ -138,3 +140,11 @@ def test_the_table_has_a_row_for_each_thing_that_a_route_needs():
 
 def test_only_public_numbers_are_arguments():
     assert set(inspect.signature(choose_route).parameters) == {*PLAN, *SIZES, "rehearsed"}
+
+
+def test_what_the_page_says_of_mu():
+    said = (Path(__file__).parents[1] / "docs" / "which_route.md").read_text(encoding="utf-8")
+    for epsilon, shown in ((0.1, "0.033"), (0.3, "0.089"), (1, "0.27"), (2, "0.50")):
+        mu = signal(epsilon=epsilon, delta=1e-5, planned_units=1)
+        assert float(shown) == pytest.approx(mu, abs=0.5 * 10 ** -len(shown.split(".")[1]))
+        assert f"{shown} at {'ε = ' if epsilon == 0.1 else ''}{epsilon}" in said

@@ -168,8 +168,8 @@ def test_killed_at_every_step(record_property):
 
 
 def test_killed_at_random_steps(record_property):
-    found = run("at_random", amount(4, soak=200))
-    assert found["kills"] >= amount(4, soak=200)
+    found = run("at_random", amount(10, soak=200))
+    assert found["kills"] >= amount(10, soak=200)
     record_property("kills", found["kills"])
 
 

@@ -12,7 +12,7 @@ MOST = 7
 
 # Commands of the command line have an option each, and are not counted. The rest: why it stays.
 LONGER = {
-    "estimator.PATEClassifier.__init__": "scikit-learn: a parameter each, so that they can be searched over",
+    "estimator/classifier.PATEClassifier.__init__": "scikit-learn: a parameter each, so that they can be searched over",
     "release/tested.sanitize": "called from outside by these names",
     "release/tested.tested_guarantee": "called from outside by these names",
     "release/tested.publishable_guarantee": "called from outside by these names",
@@ -23,6 +23,7 @@ LONGER = {
     "students/label_filter.believed": "one more than seven",
     "accounting/advice.advise": "public numbers of a plan, each by its name",
     "which_route.choose_route": "public numbers of a plan, each by its name",
+    "runs/rehearse_routes.rehearse_routes": "what a fit takes, by name",
     "runs/rehearsal.rehearse": "a grid, by name",
     "runs/rehearsal._cell": "one cell of the grid",
     "teachers/ensemble._prepared": "one more than seven: what fit_teachers and poll_teachers share",

@@ -23,6 +23,7 @@ LONGER = {
     "students/label_filter.believed": "one more than seven",
     "accounting/advice.advise": "public numbers of a plan, each by its name",
     "which_route.choose_route": "public numbers of a plan, each by its name",
+    "runs/rehearse_routes.rehearse_routes": "what a fit takes, by name",
     "runs/rehearsal.rehearse": "a grid, by name",
     "runs/rehearse_routes.rehearse_routes": "what two routes need, by name",
     "runs/rehearsal._cell": "one cell of the grid",

@@ -12,7 +12,7 @@ from pydantic import PlainValidator
 
 from terrine._validate import JsonObject
 from terrine.accounting.curves import Guarantee
-from terrine.budgets import mechanism_from_json, mechanism_to_json
+from terrine.budgets import TrainingBudget, mechanism_from_json, mechanism_to_json
 from terrine.cost_release import PublishedCost
 from terrine.errors import InputError
 from terrine.mechanisms import Answers, InteractiveGNMax, Mechanism, Outcome
@@ -164,4 +164,55 @@ class PublishedGuarantee(Guarantee):
         mechanism = None if self.mechanism is None else mechanism_to_json(self.mechanism)
         found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
         found["rounds"] = [one.to_json() for one in self.rounds] or None
+        return {name: value for name, value in found.items() if value is not None or name == "order"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedProbe(Guarantee):
+    """The guarantee of a probe's training, with what it covers: what guarantee.json of such a run holds. Public.
+
+    Attributes:
+        steps: noisy sums that were paid for; ``steps_kept`` of them were made, the others were lost to kills.
+        clip, noise: the longest contribution of a unit to a sum, and the noise's standard deviation, in one measure.
+        planned_units: what stood in for the number of units, which may be private.
+        features: numbers that the probe sees of a row.
+        labeled: public rows that it labeled; any number of them costs nothing more.
+        secure_noise: whether all noise was drawn by the secure sampler; else nothing holds.
+        route: "probe".
+    """
+
+    steps: int
+    steps_kept: int
+    clip: float
+    noise: float
+    planned_units: int
+    features: int
+    labeled: int
+    secure_noise: bool = True
+    ledger: LedgerHead | None = None
+    route: str = "probe"
+
+    @classmethod
+    def of(cls, budget: TrainingBudget, *, lattice: float, **facts: Any) -> Self:
+        """What a budget's guarantee covered.
+
+        Args:
+            lattice: steps of the budget's lattice in one unit of length.
+            facts: the fields that do not follow from the budget.
+        """
+        numbers: Any = {"steps": budget.steps, "clip": budget.clip / lattice, "noise": budget.noise / lattice}
+        return cls(**vars(budget.guarantee()), **numbers, planned_units=budget.planned_units, **facts)
+
+    @property
+    def in_words(self) -> str:
+        """How the probe learned, in a line."""
+        lost = self.steps - self.steps_kept
+        said = f"; {lost:,} of them were lost to kills" if lost else ""
+        return (
+            f"{self.steps:,} noisy sums of gradients{said}: each unit adds at most {self.clip:.3g}, the noise has "
+            f"standard deviation {self.noise:.3g}"
+        )
+
+    def to_json(self) -> JsonObject:
+        found = super().to_json() | {"publishable": self.secure_noise}
         return {name: value for name, value in found.items() if value is not None or name == "order"}

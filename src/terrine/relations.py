@@ -40,6 +40,10 @@ class Relation(StrEnum):
         """Whether all neighbours have as many units, or rows, as the private data."""
         return self in (Relation.UNIT_REPLACED, Relation.ROW_REPLACED)
 
+    def covers(self, other: Relation) -> bool:
+        """Whether a guarantee for these neighbors is one for the other's too: a changed unit may be a missing one."""
+        return self == other or (self, other) == (Relation.UNIT_ANY, Relation.UNIT_ADDED)
+
     @classmethod
     def _missing_(cls, value: object) -> Relation:
         if not isinstance(value, str) or not value.removeprefix(_OWN):

@@ -25,6 +25,8 @@ FEW_UNITS = 10  # of a teacher: fewer seldom teach anything, and never more clas
 ANSWERS_EACH = 5  # of a class: fewer seldom teach a student
 WEAK_EPSILON = 10.0
 ACCURATE = 0.8  # share of answers that name the plurality, below which a student learns mostly noise
+# Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
+LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
 
 
@@ -152,6 +154,46 @@ def advise(
         expected_accuracy=accuracy,
         consensus=consensus,
     )
+
+
+def advise_probe(
+    *, signal: float, epsilon: float, delta: float, units: Units, enough: float | None, accept_large_delta: bool = False
+) -> Advice:
+    """Whether a probe can learn anything from this number of units.
+
+    Args:
+        signal: the number of units times what one of them may show, in Gaussian differential privacy.
+        enough: an epsilon with which the units are enough; None where there is none below 10.
+    """
+    found = [*_about_signal(signal, epsilon, units, enough), *_about_delta(delta, units, accept=accept_large_delta)]
+    found += about_epsilon(epsilon)
+    order = ("refuse", "warn", "info")
+    return Advice(
+        findings=tuple(sorted(found, key=lambda one: order.index(one.severity))),
+        units=units,
+        units_per_teacher=None,
+        expected_answers=None,
+        expected_accuracy=None,
+        consensus=None,
+    )
+
+
+def _about_signal(signal: float, epsilon: float, units: Units, enough: float | None) -> list[Finding]:
+    what = f"{units.number:,} units{'' if units.public else ' (planned)'}"
+    if signal >= WEAK_SIGNAL:
+        says = f"The probe learns from {what}, enough for ε = {epsilon:g}: no step is lost in noise."
+        return [Finding(code="units", severity="info", says=says)]
+    least = units.number * WEAK_SIGNAL / signal
+    more = f"About {float(f'{least:.1g}'):,.0f} units" + ("" if enough is None else f", or ε = {enough:g},")
+    advice = f"{more} would be enough."
+    if signal < LOST_SIGNAL:
+        says = (
+            f"{what} are too few for a probe at ε = {epsilon:g}: the noise would hide what they have in common, and "
+            "the probe would be hardly better than always naming the commonest class."
+        )
+        return [Finding(code="signal_lost", severity="refuse", says=says, advice=advice)]
+    says = f"{what} are few for a probe at ε = {epsilon:g}: it will learn little more than which classes are common."
+    return [Finding(code="signal_weak", severity="warn", says=says, advice=advice)]
 
 
 def _about_units(

@@ -9,7 +9,7 @@ from terrine.datasets.data import PrivateData, PublicData, Task
 
 if TYPE_CHECKING:
     from terrine.datasets.catalog import NAMES, describe, load, prepare
-    from terrine.datasets.readers import read_labelled, read_private, read_public
+    from terrine.datasets.readers import read_labelled, read_private, read_public, read_public_labels
 
 __all__ = [
     "NAMES",
@@ -22,12 +22,13 @@ __all__ = [
     "read_labelled",
     "read_private",
     "read_public",
+    "read_public_labels",
 ]
 
 # Loaded when first asked for: importing terrine stays fast.
 _LATER = {
     **dict.fromkeys(("NAMES", "describe", "load", "prepare"), "catalog"),
-    **dict.fromkeys(("read_labelled", "read_private", "read_public"), "readers"),
+    **dict.fromkeys(("read_labelled", "read_private", "read_public", "read_public_labels"), "readers"),
 }
 
 

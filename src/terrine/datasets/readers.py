@@ -120,6 +120,28 @@ def read_public(
         raise DataError(_at(path, error)) from None
 
 
+def read_public_labels(
+    path: str | Path, *, classes: Sequence[str], encoder: Encoder | None = None
+) -> NDArray[np.int64] | None:
+    """(n_rows,) class indices of the rows of `read_public`, -1 where a row has none; None where the file has no labels.
+
+    A table has the schema's label column, arrays have a y, and in a folder the first sub-folder's name is the label.
+    """
+    path = Path(path)
+    names = {name: k for k, name in enumerate(classes)}
+    if is_table(path):
+        schema, table = _needed(encoder).schema, read_table(path)
+        found = None if schema.label is None or schema.label not in table.names else labels(table, schema)
+    elif path.suffix.lower() == ".npy" and path.is_file():
+        return None
+    elif (kind := _kind(path)) == "images":
+        found = np.array([names.get(file.relative_to(path).parts[0], -1) for file in image_files(path)], dtype=np.int64)
+    else:
+        arrays = _arrays(path) if kind == "npz" else _mapped(path)
+        found = _labels(arrays["y"], tuple(classes)) if "y" in arrays else None
+    return None if found is None or (found < 0).all() else found
+
+
 def image_files(folder: Path) -> list[Path]:
     """The images of a public folder, in the order of its rows."""
     return sorted(file for file in folder.rglob("*") if _is_image(file))

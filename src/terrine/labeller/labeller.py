@@ -85,7 +85,8 @@ class Labeller:
         self._before = None if identity else hashlib.sha256(before.encode()).digest()
         ledger.budget.price(mechanism, n_queries=1, n_answers=1)
         relation = getattr(ensemble, "relation", None)
-        if relation is not None and ledger.budget.relation not in (Relation.ONE_TEACHER, relation):
+        budgeted = ledger.budget.relation
+        if relation is not None and budgeted != Relation.ONE_TEACHER and not Relation(relation).covers(budgeted):
             raise InputError(
                 f"The budget's neighbors ({ledger.budget.relation.sentence}) are not those of the teachers: "
                 f"{Relation(relation).sentence}. Begin a ledger with a budget for the teachers' relation."

@@ -137,6 +137,11 @@ def components_by_rule(
     return max(round(_allowed(epsilon=epsilon, delta=delta, relation=relation) * planned / 10), 16)
 
 
+def signal(*, epsilon: float, delta: float, planned_units: int, relation: Relation = Relation.UNIT_ADDED) -> float:
+    """mu x planned_units: how far the rule's numbers reach; below some twenty, noise hides everything."""
+    return _allowed(epsilon=epsilon, delta=delta, relation=relation) * planned_units
+
+
 def _allowed(*, epsilon: float, delta: float, relation: Relation) -> float:
     """The mu of one unit's contribution that epsilon and delta allow."""
     sensitivity = contributions_changed(relation) << exact.LATTICE_BITS

@@ -1,4 +1,4 @@
-"""What every run directory has on its public side: answers, their guarantee, and the student that learns from them."""
+"""What every run directory has on its public side: labels, their guarantee, and the student that learns from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from terrine.errors import InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee
-from terrine.runs.config import Settings, StudentConfig, differences, read_settings, write_config
+from terrine.runs.config import (
+    ProbeConfig,
+    RunConfig,
+    Settings,
+    StudentConfig,
+    differences,
+    read_settings,
+    write_config,
+)
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
 from terrine.students.card import StudentResult
@@ -41,9 +49,17 @@ class JsonObject(BaseModel):
 
 
 class Learning(ABC):
-    """The last stages of a run, over what `label` wrote."""
+    """The last stages of a run, over what `label` wrote: of a run that asks teachers, or of one with a probe."""
 
     folder: Path
+
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What may be published, as `label` wrote it."""
+
+    @abstractmethod
+    def taught(self, *, progress: Progress | None) -> FittedStudent:
+        """A student that has learned from public rows and what was released."""
 
     @property
     @abstractmethod
@@ -73,23 +89,13 @@ class Learning(ABC):
 
         A student that is there already is only looked at again.
         """
-        from terrine.students import fit_student, load_student
+        from terrine.students import load_student
 
         folder = self.folder / "student"
         if (folder / "SHA256SUMS").is_file():
             result = self.evaluated(load_student(folder))
         else:
-            rows, answers = self.released()
-            labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
-            labels[rows] = answers.labels
-            student = fit_student(
-                self.student(),
-                self.task.public,
-                replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
-                classes=self.task.classes,
-                seed=self.learner[1],
-                progress=progress,
-            )
+            student = self.taught(progress=progress)
             result = self.evaluated(student)
             tested = {name: getattr(result, name) for name in ("accuracy", "n_test", "interval")}
             encoder = self.task.encoder
@@ -100,6 +106,55 @@ class Learning(ABC):
             )
         write_json(self.folder / "student.json", result.to_json())
         return result
+
+    def student_result(self) -> StudentResult | None:
+        """What `learn` found, or None where there is no student yet."""
+        path = self.folder / "student.json"
+        if not path.is_file():
+            return None
+        found = read_json(path, "terrine learn")
+        try:
+            return StudentResult.from_json(found)
+        except InputError:
+            raise InputError(f"{path} is damaged. Write it again with: terrine learn {self.folder}") from None
+
+    def evaluated(self, student: FittedStudent) -> StudentResult:
+        """The student, with its accuracy on the test rows where there are labels for it (interval: Wilson's)."""
+        from terrine.students import never_predicted
+
+        X, y = self.task.test_X, self.task.test_y
+        found: dict[str, Any] = {"kind": self.learner[0].kind, "settings": dict(student.about.settings)}
+        found["never_predicted"] = tuple(never_predicted(student, self.task.public))
+        if X is None or y is None:
+            return StudentResult(**found, accuracy=None, n_test=None, interval=None, per_class=None)
+        right = student.predict(X) == y
+        return StudentResult(
+            **found,
+            accuracy=float(right.mean()),
+            n_test=len(right),
+            interval=wilson(int(right.sum()), len(right)),
+            per_class={name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)},
+        )
+
+
+class Answered(Learning):
+    """A run whose labels are answers of teachers."""
+
+    def taught(self, *, progress: Progress | None) -> FittedStudent:
+        """Taught on the answers."""
+        from terrine.students import fit_student
+
+        rows, answers = self.released()
+        labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
+        labels[rows] = answers.labels
+        return fit_student(
+            self.student(),
+            self.task.public,
+            replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
+            classes=self.task.classes,
+            seed=self.learner[1],
+            progress=progress,
+        )
 
     def released(self) -> tuple[NDArray[np.int64], Answers]:
         """The public rows that were asked, and what came back."""
@@ -135,34 +190,12 @@ class Learning(ABC):
             why = str(error).rstrip(".")
             raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {path.parent}") from None
 
-    def student_result(self) -> StudentResult | None:
-        """What `learn` found, or None where there is no student yet."""
-        path = self.folder / "student.json"
-        if not path.is_file():
-            return None
-        found = read_json(path, "terrine learn")
-        try:
-            return StudentResult.from_json(found)
-        except InputError:
-            raise InputError(f"{path} is damaged. Write it again with: terrine learn {self.folder}") from None
 
-    def evaluated(self, student: FittedStudent) -> StudentResult:
-        """The student, with its accuracy on the test rows where there are labels for it (interval: Wilson's)."""
-        from terrine.students import never_predicted
-
-        X, y = self.task.test_X, self.task.test_y
-        found: dict[str, Any] = {"kind": self.learner[0].kind, "settings": dict(student.about.settings)}
-        found["never_predicted"] = tuple(never_predicted(student, self.task.public))
-        if X is None or y is None:
-            return StudentResult(**found, accuracy=None, n_test=None, interval=None, per_class=None)
-        right = student.predict(X) == y
-        return StudentResult(
-            **found,
-            accuracy=float(right.mean()),
-            n_test=len(right),
-            interval=wilson(int(right.sum()), len(right)),
-            per_class={name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)},
-        )
+def learns_probe(settings: Settings, folder: Path) -> bool:
+    """Whether a run goes by the private probe: its settings say so, or left it open and it was chosen."""
+    if isinstance(settings, RunConfig) and settings.privacy.route == "auto" and (folder / ROUTE).is_file():
+        return bool(read_json(folder / ROUTE, "terrine run").get("route") == "probe")
+    return isinstance(settings, ProbeConfig)
 
 
 def begin(settings: Settings, folder: Path) -> None:
@@ -171,15 +204,17 @@ def begin(settings: Settings, folder: Path) -> None:
     check_extras(settings, report=False)
     path = folder / "config.toml"
     if path.is_file():
-        changed = differences(settings, read_settings(path))
+        before = read_settings(path)
+        changed = differences(settings, before)
+        by_probe = learns_probe(before, folder)
         for key in changed:
-            if made := _made_with(key, folder):
+            if made := _made_with(key, folder, by_probe=by_probe):
                 raise InputError(
                     f"{folder} was begun with a different {key}, which cannot change any more: {made}. Put {key} back, "
                     "or choose a new folder with --out."
                 )
         if changed:
-            _forget(changed, folder)
+            _forget(changed, folder, by_probe=by_probe)
             _write_settings(path, settings)
         for left in folder.glob(".*.tmp"):  # of a run that was killed
             left.unlink(missing_ok=True)
@@ -203,15 +238,18 @@ _ANY_TIME = (
     "labels.batch",
 )
 _ANSWERING = ("privacy.", "rounds")  # settings that teachers do not depend on
+ROUTE = "route.json"  # of a run that chooses between teachers and a probe: what it chose, once
 _DERIVED = ("plan.json", "partition.npz", "partition.key", "features.safetensors", "rows.json", "service.json")
 
 
-def _made_with(key: str, folder: Path) -> str | None:
+def _made_with(key: str, folder: Path, *, by_probe: bool) -> str | None:
     """What there is that depends on a setting, in words; None where it may still change."""
-    if key in _ANY_TIME:
+    if key in _ANY_TIME and not (by_probe and key == "data.units_planned"):
         return None
     if key.startswith("student."):
         return "the student has learned" if (folder / "student" / "SHA256SUMS").is_file() else None
+    if by_probe:
+        return "the training of the probe was charged" if (folder / "ledger.json").exists() else None
     for name in ("ledger.json", "ledger.sqlite", "request.json", "answers.npz"):
         if (folder / name).exists():
             return "questions were asked and charged"
@@ -222,8 +260,15 @@ def _made_with(key: str, folder: Path) -> str | None:
     return None
 
 
-def _forget(changed: list[str], folder: Path) -> None:
+def _forget(changed: list[str], folder: Path, *, by_probe: bool) -> None:
     """Remove what was derived from settings that have changed and that nothing else was made from yet."""
+    if not any((folder / name).exists() for name in ("ledger.json", "teachers", "votes.npz")):
+        (folder / ROUTE).unlink(missing_ok=True)  # nothing is taught or spent: the choice is still open
+    if by_probe and not all(key.startswith("student.") for key in changed):  # even features follow from epsilon
+        if not (folder / "ledger.json").exists():
+            for name in _DERIVED:
+                (folder / name).unlink(missing_ok=True)
+        return
     of_privacy = all(key in _ANY_TIME or key.startswith(("student.", *_ANSWERING)) for key in changed)
     if all(key in _ANY_TIME or key.startswith("student.") for key in changed):
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from terrine._files import write_once
+from terrine.budgets import Budget, canonical, difference
 from terrine.errors import LedgerError
 from terrine.ledger import Ledger, ledger_place
 from terrine.runs.base import JsonObject, read_json
@@ -26,6 +28,21 @@ def bound_ledger(folder: Path, where: str | Path | None = None) -> Ledger | None
     ledger = Ledger(place, secrets=folder)
     check_bound(folder, ledger)
     return ledger
+
+
+def made_ledger(folder: Path, budget: Budget, where: str | Path | None) -> Ledger:
+    """Begin the one ledger of a run directory, and bind the directory to it."""
+    ledger = Ledger(ledger_place(where, folder), budget=budget, secrets=folder)
+    write_once(folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
+    check_bound(folder, ledger)
+    return ledger
+
+
+def check_spends(folder: Path, ledger: Ledger, budget: Budget) -> None:
+    """Refuse a ledger with a budget that is not the run's."""
+    if differs := difference(ledger.budget, budget):
+        ledger.close()
+        raise LedgerError(f"The ledger's budget is not the one that {folder} spends from: {differs}.")
 
 
 def check_bound(folder: Path, ledger: Ledger) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, ValidationError, model_validator
+from pydantic import Field, Strict, ValidationError, field_validator, model_validator
 
 from terrine._toml import toml_key, toml_value
 from terrine.errors import InputError
+from terrine.runs.config_words import in_words, shown
 from terrine.runs.cost_config import COST_KEYS, CostSettings
 from terrine.runs.features_config import FeaturesConfig, spelled_out
 from terrine.runs.features_config import Part as _Part
 
 Count = Field(ge=1)
+Neighbors = Literal["unit_added"]  # one unit is added or removed, with all its rows
 _File = Annotated[Path, Strict(False)]  # TOML has strings for these, and lists
 _Shape = Annotated[tuple[Annotated[int, Strict()], ...], Strict(False)]
 
@@ -37,7 +38,7 @@ class DataConfig(_Part):
     ignore: list[str] | None = None
     categories: dict[str, list[str]] | None = None
     image_shape: _Shape | None = None
-    units_planned: int | None = Field(default=None, ge=1)  # a public guess of how many people there are, for advice
+    units_planned: int | None = Field(default=None, ge=1)  # a public guess of how many people there are
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -58,13 +59,9 @@ def _check_own(data: DataConfig | PublicDataConfig) -> None:
     drafted = {"columns", "ignore", "categories"}
     given = {name for name in type(data).model_fields if getattr(data, name) is not None}
     if data.name is not None and (own := given & {"test", "schema_file", "classes", "label", "unit", *drafted}):
-        raise ValueError(f"`{_shown(min(own))}` is for your own files: leave it out beside `name`")
+        raise ValueError(f"`{shown(min(own))}` is for your own files: leave it out beside `name`")
     if data.schema_file is not None and (twice := given & drafted):
         raise ValueError(f"`{min(twice)}` is said by the schema: leave it out here, and change it there")
-
-
-def _shown(name: str) -> str:
-    return "schema" if name == "schema_file" else name
 
 
 class TeachersConfig(_Part):
@@ -118,7 +115,8 @@ class PrivacyConfig(_Part, CostSettings):
     queries: int | None = Field(default=None, ge=1)
     answers: int | None = Field(default=None, ge=1)
     ask: Literal["first", "random", "representative"] = "random"
-    route: Literal["tested"] | None = None  # None: by worst case
+    route: Literal["teachers", "probe", "tested", "auto"] | None = None  # None: teachers, by worst case
+    neighbors: Neighbors | None = None  # None: as the partition has it
     target: float | None = Field(default=None, gt=0)  # the tested route's epsilon
     order: float | None = Field(default=None, gt=1)  # of the test, as share is: terrine plan --route finds both
     share: float | None = Field(default=None, gt=0, lt=1)
@@ -127,6 +125,23 @@ class PrivacyConfig(_Part, CostSettings):
     def wants_plan(self) -> bool:
         """Whether noise is still to be found, from epsilon."""
         return self.epsilon is not None
+
+    @field_validator("route")
+    @classmethod
+    def _left_out(cls, route: str | None) -> str | None:
+        if route == "probe":
+            raise ValueError('route = "probe" learns without teachers: these settings are of teachers')
+        return None if route == "teachers" else route  # one way to say one thing: older runs have none
+
+    @model_validator(mode="after")
+    def _either_route(self) -> Self:
+        if self.route == "auto" and self.epsilon is None:
+            raise ValueError('route = "auto" compares routes at one `epsilon`: give it, in place of the noise')
+        if self.route == "auto" and self.mechanism == "rounds":
+            raise ValueError('route = "auto" takes no [[rounds]]: leave them out, or set route = "teachers"')
+        if self.route == "auto" and self.publish_cost:
+            raise ValueError('route = "auto" takes no `publish_cost`: leave it out, or set route = "teachers"')
+        return self
 
     @model_validator(mode="after")
     def _planned_or_given(self) -> Self:
@@ -153,14 +168,14 @@ class PrivacyConfig(_Part, CostSettings):
                 )
         allowed = {*needed, *planned, *self._of_route()}
         for name in PrivacyConfig.model_fields:
-            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask", "route", *COST_KEYS}
+            always = {"delta", "accept_large_delta", "consensus", "mechanism", "ask", "route", "neighbors", *COST_KEYS}
             if name not in allowed | always and getattr(self, name) is not None:
                 raise ValueError(f"{about} takes no `{name}`: leave it out")
         return self
 
     def _of_route(self) -> tuple[str, ...]:
         """What the tested route takes beside the mechanism's own numbers."""
-        if self.route is None or self.mechanism is None:
+        if self.route != "tested" or self.mechanism is None:
             return ()
         if self.mechanism in ("lnmax", "rounds") or self.epsilon is not None:
             raise ValueError(
@@ -220,7 +235,7 @@ def _check_rounds(rounds: list[RoundConfig], *, planned: bool) -> None:
 
 
 class StudentConfig(_Part):
-    kind: Literal["auto", "vat", "gan", "match", "supervised", "features"] = "supervised"
+    kind: Literal["auto", "vat", "gan", "match", "supervised", "features", "probe"] = "supervised"
     estimator: str | None = None  # a dotted name (default: a random forest on rows, discriminants on features)
     preset: Literal["small", "paper"] | None = None  # vat: a size for two cores; vat, gan: as the 2018 paper has it
     options: dict[str, Any] = Field(default_factory=dict)
@@ -235,6 +250,8 @@ class StudentConfig(_Part):
             raise ValueError("`options` are those of `estimator`, which is missing: name it, or leave them out")
         if self.self_training and self.kind not in ("supervised", "features"):
             raise ValueError(f'kind = "{self.kind}" takes no `self_training`: it learns from all public rows anyway')
+        if self.kind == "probe" and (self.options or self.balanced):
+            raise ValueError('kind = "probe" is the probe as it is: leave out `options` and `balanced`')
         if self.kind not in {None: (self.kind,), "small": ("vat",), "paper": ("vat", "gan")}[self.preset]:
             raise ValueError(f'kind = "{self.kind}" takes no preset = "{self.preset}": leave it out, or use "vat"')
         return self
@@ -272,7 +289,59 @@ class RunConfig(_Part):
             raise ValueError('privacy.ask = "representative" needs a [features] table, of kind "learned" or "auto"')
         if self.student.kind == "features" and self.features is None:
             raise ValueError('student.kind = "features" needs a [features] table: add one')
+        if self.student.kind == "probe":
+            raise ValueError('student.kind = "probe" needs route = "probe" in [privacy]')
         return self
+
+
+class ProbePrivacyConfig(_Part):
+    """What a probe is trained by: its noise follows from these and the planned number of units."""
+
+    route: Literal["probe"]
+    epsilon: float = Field(gt=0)
+    delta: float = Field(gt=0, lt=1)
+    accept_large_delta: bool = False
+    neighbors: Neighbors | None = None  # None: one unit is changed; one row replaced, where a row is its own unit
+
+
+class ProbeConfig(_Part):
+    """A run that learns a private probe: nobody is taught, and nobody votes."""
+
+    seed: int = Field(default=0, ge=0)  # of features and student; the noise has none
+    data: DataConfig
+    features: FeaturesConfig = FeaturesConfig(kind="auto")
+    privacy: ProbePrivacyConfig
+    student: StudentConfig = StudentConfig(kind="auto")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_of_teachers(cls, given: Any) -> Any:
+        given = spelled_out(given)
+        if not isinstance(given, dict):
+            return given
+        privacy = given.get("privacy")
+        theirs = set(PrivacyConfig.model_fields) - set(ProbePrivacyConfig.model_fields)
+        found = [f"[{name}]" for name in ("teachers", "rounds") if name in given]
+        found += [f"privacy.{name}" for name in (privacy if isinstance(privacy, dict) else ()) if name in theirs]
+        if found:
+            raise ValueError(
+                f'route = "probe" takes no settings of teachers: leave out {", ".join(found)}; or set route = "auto", '
+                "and the run chooses"
+            )
+        return given
+
+    @classmethod
+    def of(cls, settings: RunConfig) -> ProbeConfig:
+        """The probe of settings that leave the route open."""
+        kept = settings.privacy.model_dump(include=set(ProbePrivacyConfig.model_fields) - {"route"})
+        features = {} if settings.features is None else {"features": settings.features}
+        return cls(
+            seed=settings.seed,
+            data=settings.data,
+            privacy=ProbePrivacyConfig(route="probe", **kept),
+            student=settings.student,
+            **features,
+        )
 
 
 class PublicDataConfig(_Part):
@@ -333,19 +402,24 @@ class RemoteConfig(_Part):
     def _no_features(self) -> Self:
         if (self.labels.queries is None) == (self.rounds is None):
             raise ValueError("give `queries` in [labels], or [[rounds]] with `queries` each, and not both")
-        if self.student.kind == "features":
+        if self.student.kind in ("features", "probe"):
             raise ValueError(
-                'student.kind = "features" does not work with [labels]: choose "supervised", "vat" or "match"'
+                f'student.kind = "{self.student.kind}" does not work with [labels]: choose "supervised", "vat" or '
+                '"match"'
             )
         return self
 
 
-Settings = RunConfig | RemoteConfig
+Settings = RunConfig | RemoteConfig | ProbeConfig
 
 
 def read_config(path: str | Path) -> RunConfig:
     """A run's settings from a TOML file; file names in it are relative to it."""
     found = read_settings(path)
+    if isinstance(found, ProbeConfig):
+        raise InputError(
+            f'{Path(path).name}: by route = "probe" nobody is taught and nobody votes. This is for runs with teachers.'
+        )
     if not isinstance(found, RunConfig):
         raise InputError(
             f"{Path(path).name}: these settings have a [labels] table: a service's teachers answer, and none are "
@@ -355,7 +429,7 @@ def read_config(path: str | Path) -> RunConfig:
 
 
 def read_settings(path: str | Path) -> Settings:
-    """A run's settings; those with a [labels] table ask a label service."""
+    """A run's settings; those with a [labels] table ask a label service, those with route = "probe" have no teachers."""
     path = Path(path)
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -374,11 +448,13 @@ def read_settings(path: str | Path) -> Settings:
                 if "\0" in data[name]:
                     raise InputError(f"{path.name}: data.{name} must be a file name, and has a null character.")
                 data[name] = str((path.parent / data[name]).resolve())
-    kind: type[Settings] = RemoteConfig if "labels" in given else RunConfig
+    privacy = given.get("privacy")
+    by_probe = isinstance(privacy, dict) and privacy.get("route") == "probe"
+    kind: type[Settings] = RemoteConfig if "labels" in given else ProbeConfig if by_probe else RunConfig
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        raise InputError(f"{path.name}: {_in_words(error, kind)}") from None
+        raise InputError(f"{path.name}: {in_words(error, kind)}") from None
 
 
 def write_config(config: Settings) -> str:
@@ -393,73 +469,6 @@ def differences(one: Settings, other: Settings) -> list[str]:
     """The keys in which two runs' settings differ, dotted."""
     first, second = (_flat(c.model_dump(mode="json", by_alias=True)) for c in (one, other))
     return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
-
-
-def _in_words(error: ValidationError, kind: type[Settings]) -> str:
-    """The first problem, with the key's dotted name and, for a misspelt one, the nearest that there is."""
-    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    where, problem, given = first["loc"], first["type"], first["input"]
-    key = _dotted(where)
-    if problem == "extra_forbidden":
-        known = _keys(where[:-1], kind)
-        close = difflib.get_close_matches(str(where[-1]), known, n=1)
-        hint = f"; did you mean {_dotted((*where[:-1], *close))}?" if close else f". Known: {', '.join(known)}."
-        return f"There is no key {key}{hint}"
-    if problem == "missing":
-        return f"The table [{key}] is missing." if len(where) == 1 else f"{key} is missing."
-    said = first["msg"].removeprefix("Value error, ")
-    if problem == "value_error":
-        return f"[{key}]: {said}." if key else f"{said}."
-    return f"`{key}` must be {_wanted(problem, first.get('ctx', {}), given) or said.lower()}."
-
-
-def _dotted(where: tuple[int | str, ...]) -> str:
-    """A key as TOML names it, and a place in a list: data.classes[0]."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
-
-
-def _wanted(problem: str, limits: dict[str, Any], given: Any) -> str:
-    """What a value of the wrong kind or size must be; empty where pydantic's own words have to do."""
-    shown = f", got {str(given)[:60]!r}" if isinstance(given, str) else f", got {str(given)[:60]}"
-    if problem == "string_type":
-        return f'text, e.g. "{json.dumps(given)}"' if isinstance(given, (bool, int, float)) else "text"
-    if problem in _KINDS:
-        return f"{_KINDS[problem]}{shown}"
-    for name, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
-        if name in limits:
-            return f"{words} {limits[name]:g}{shown}"
-    match problem:
-        case "too_short":
-            return f"a list of at least {limits['min_length']}, got {limits['actual_length']}"
-        case "literal_error":
-            return f"{limits['expected']}{shown}"
-        case "string_pattern_mismatch":
-            return f"a URL that begins with http:// or https://{shown}"
-    return ""
-
-
-_KINDS = {
-    "path_type": "a file name in quotes",
-    "int_type": "a whole number, without quotes",
-    "int_from_float": "a whole number",
-    "float_type": "a number, without quotes",
-    "bool_type": "true or false, without quotes",
-    "list_type": 'a list, e.g. ["a", "b"]',
-    "tuple_type": "a list, e.g. [28, 28]",
-    "dict_type": "a table",
-    "model_type": "a table",
-}
-
-
-def _keys(where: tuple[int | str, ...], kind: type[Settings]) -> list[str]:
-    part: Any = kind
-    for name in where:
-        if isinstance(name, int):  # a place in a list: its items are of the part's kind
-            continue
-        kind = part.model_fields[name].annotation
-        inside = [k for some in getattr(kind, "__args__", (kind,)) for k in (*getattr(some, "__args__", ()), some)]
-        part = next((k for k in inside if hasattr(k, "model_fields")), kind)
-    return [_shown(name) for name in part.model_fields]
 
 
 def _table(values: dict[str, Any], name: str, lines: list[str]) -> None:

@@ -188,6 +188,8 @@ def check_options(config: Settings) -> None:
 
 
 def check_student(settings: StudentConfig) -> None:
+    if settings.kind == "probe":
+        return
     if settings.kind != "features":
         student_of(settings)
     elif settings.estimator is not None:

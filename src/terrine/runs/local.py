@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from terrine._files import write_atomically, write_once
+from terrine._files import write_atomically
 from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus, consensus
-from terrine.budgets import Budget, TestedBudget, canonical, difference
+from terrine.budgets import Budget, TestedBudget
 from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, LedgerError, StoreError, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
-from terrine.ledger import Ledger, ledger_place
+from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead
 from terrine.relations import Relation
-from terrine.runs.base import JsonObject, Learning, begin, read_json, save_answers, write_json
-from terrine.runs.bound import bound_ledger, check_bound
+from terrine.runs.base import Answered, JsonObject, begin, read_json, save_answers, write_json
+from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.cost import tell_cost
 from terrine.runs.factories import (
@@ -66,7 +66,7 @@ class _Failed(JsonObject):
     failed: int
 
 
-class Run(Learning):
+class Run(Answered):
     """A run directory.
 
     Args:
@@ -301,7 +301,7 @@ class Run(Learning):
                 "same public rows, classes, seed, [features] and [privacy]."
             )
         relation = self.budget().relation
-        if votes.relation != relation:
+        if votes.relation is None or not votes.relation.covers(relation):
             raise InputError(
                 f"This run protects neighbors in the sense of {relation.sentence!r}, and the votes "
                 f"{votes.relation and votes.relation.sentence!r}. Use teachers.partition and data.unit in the same way "
@@ -337,14 +337,9 @@ class Run(Learning):
         if (ledger := bound_ledger(self.folder, where)) is None:
             refuse_earlier_votes(self.folder, budget := self.budget())
             budget = planned_chance(budget, self.given.privacy.consensus)
-            ledger = Ledger(ledger_place(where, self.folder), budget=budget, secrets=self.folder)
-            write_once(self.folder / "ledger.json", canonical({"ledger": ledger.id}).encode())
-            check_bound(self.folder, ledger)
+            ledger = made_ledger(self.folder, budget, where)
         known = ledger.budget.n_classes if isinstance(ledger.budget, TestedBudget) else None  # without the data
-        budget = self.budget(n_classes=known)
-        if differs := difference(ledger.budget, budget):
-            ledger.close()
-            raise LedgerError(f"The ledger's budget is not the one that {self.folder} spends from: {differs}.")
+        check_spends(self.folder, ledger, self.budget(n_classes=known))
         return ledger
 
     def summary(self) -> Summary:

@@ -13,7 +13,7 @@ from terrine.datasets import Task
 from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, MissingDependencyError
 from terrine.partitioning import public_units
-from terrine.runs.config import RunConfig, Settings
+from terrine.runs.config import ProbeConfig, RunConfig, Settings
 
 _VOTE, _LEDGER = 8, 2_000  # bytes of a count, and about those of a question in the ledger
 _SPARE = 32_000_000  # bytes for the student, the report and what else is written
@@ -58,13 +58,14 @@ def check_extras(config: Settings, *, report: bool) -> None:
         report: whether report.html will be written.
     """
     needed: list[tuple[str, str, str]] = []  # (module, what for, how to get it)
-    if config.student.kind in ("supervised", "features", "auto"):
+    if config.student.kind in ("supervised", "features", "auto", "probe"):
         needed.append(("skops.io", "to keep the student", "keep"))
     else:
         needed += [("torch", "to train the student", "torch"), ("safetensors", "to keep the student", "torch")]
+    features = config.features if isinstance(config, RunConfig | ProbeConfig) else None
+    if features is not None and features.kind in ("learned", "auto"):
+        needed.append(("safetensors", "to keep the features", "torch"))
     if isinstance(config, RunConfig):
-        if config.features is not None and config.features.kind in ("learned", "auto"):
-            needed.append(("safetensors", "to keep the features", "torch"))
         if config.teachers.kind in ("conv", "module"):
             needed.append(("torch", "to train the teachers", "torch"))
         if config.teachers.keep:
@@ -94,11 +95,15 @@ def check_disk(
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> None:
     """Refuse a disk that cannot hold what the run will write, by an estimate from public numbers."""
-    needed = limit.queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes + _SPARE
-    left = free(folder)
-    if left < needed:
+    needed = limit.queries * (n_classes * _VOTE + _LEDGER) + teachers_bytes
+    check_room(folder, needed, what="teachers, votes and answers", free=free(folder))
+
+
+def check_room(folder: Path, needed: int, *, what: str, free: int) -> None:
+    """Refuse a disk that has no room for this, in bytes, and for what every run writes."""
+    needed += _SPARE
+    if free < needed:
         raise InputError(
-            f"{folder} has {left / 1e6:,.0f} MB of free disk space, and this run needs about {needed / 1e6:,.0f} MB "
-            "for teachers, votes and answers. Nothing was taught or spent. Free some space, or choose another folder "
-            "with --out."
+            f"{folder} has {free / 1e6:,.0f} MB of free disk space, and this run needs about {needed / 1e6:,.0f} MB "
+            f"for {what}. Nothing was taught or spent. Free some space, or choose another folder with --out."
         )

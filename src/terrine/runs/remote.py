@@ -19,7 +19,7 @@ from terrine.errors import InputError, LedgerError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import Answers
 from terrine.published import LedgerHead
-from terrine.runs.base import Learning, begin, read_json, save_answers, write_json
+from terrine.runs.base import Answered, begin, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
 from terrine.runs.interactive import Round
 from terrine.runs.plan_rounds import PlannedRound
@@ -31,7 +31,7 @@ from terrine.service.schemas import About, Budget, Guarantee
 Progress = Callable[[float], object]
 
 
-class RemoteRun(Learning):
+class RemoteRun(Answered):
     """A run directory with a [labels] table in its settings.
 
     Args:

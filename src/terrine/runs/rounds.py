@@ -28,7 +28,7 @@ from terrine.labeller import KeptVotes, Labeller
 from terrine.mechanisms import Answers, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Mechanism, Outcome
 from terrine.published import LedgerHead, PublishedGuarantee, PublishedRound
 from terrine.relations import Relation
-from terrine.runs.base import Learning, Progress, load_answers, read_json, save_answers, write_json
+from terrine.runs.base import Answered, Progress, load_answers, read_json, save_answers, write_json
 from terrine.runs.config import RoundConfig, RunConfig, read_settings
 from terrine.runs.interactive import Asker, Round, ask_rounds, checked_rounds, merged, opinion_of
 from terrine.runs.plan_rounds import CONFIDENCE, PlannedRound, RoundWish, filter_of, plan_rounds
@@ -195,7 +195,7 @@ def rounds_on(asked: NDArray[np.int64], planned: Sequence[PlannedRound]) -> list
 
 
 def ask_kept(
-    run: Learning, rounds: Sequence[Round], askers: Sequence[Asker], *, request_id: str, progress: Progress | None
+    run: Answered, rounds: Sequence[Round], askers: Sequence[Asker], *, request_id: str, progress: Progress | None
 ) -> list[Answers]:
     """What each round released; goes on where it stopped, and never asks a question with a second opinion."""
     rows = run.task.public.X
@@ -207,7 +207,7 @@ def ask_kept(
     return ask_rounds(checked, rows, askers, request_id=request_id, opinion=opinion, progress=progress)
 
 
-def kept_opinion(run: Learning, k: int, asked: NDArray[np.int64], known: Answers) -> NDArray[np.float64]:
+def kept_opinion(run: Answered, k: int, asked: NDArray[np.int64], known: Answers) -> NDArray[np.float64]:
     """The student's probabilities on the rows of round k: of a student trained now, unless they are on disk already."""
     from terrine.students import fit_student
 
@@ -261,7 +261,7 @@ def label_rounds(run: Run, *, progress: Progress | None, at_once: int) -> Answer
 
 
 def keep_rounds(
-    run: Learning,
+    run: Answered,
     rounds: Sequence[Round],
     given: Sequence[Answers],
     *,
@@ -289,7 +289,7 @@ def keep_rounds(
     return known
 
 
-def round_answers(run: Learning, n_rounds: int) -> list[Answers]:
+def round_answers(run: Answered, n_rounds: int) -> list[Answers]:
     """What each round released to each question, as it was kept; the budget may have ended before the last one."""
     found = []
     for path in (run.folder / f"round-{k}.npz" for k in range(1, n_rounds + 1)):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._files import write_atomically
-from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public
+from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public, read_public_labels
 from terrine.errors import AdviceWarning, DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table
@@ -104,6 +104,19 @@ def labelled_of(data: DataConfig, file: Path | None) -> tuple[NDArray[Any], NDAr
         raise InputError("data.classes: list the names of all classes.")
     X, y = read_labelled(file, classes=data.classes, image_shape=data.image_shape)
     return X, y, tuple(data.classes)
+
+
+def public_labels_of(data: DataConfig, task: Task) -> NDArray[np.int64] | None:
+    """Labels that the public file has for its rows, -1 where it has none; those of a built-in set are not for learning.
+
+    They are public, and are used to choose between models, never to learn from.
+    """
+    if data.public is None:
+        return None
+    found = read_public_labels(data.public, classes=task.classes, encoder=task.encoder)
+    if found is not None and len(found) != len(task.public):
+        raise DataError(f"{data.public.name} must have one label for each row, or none.")
+    return found
 
 
 def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None) -> Schema:

@@ -1,10 +1,10 @@
 """Students: models trained on public rows and released labels alone. They are what is published."""
 
-from terrine.students.api import FittedStudent, Student, fit_student, load_student, never_predicted
+from terrine.students.api import FittedStudent, Student, fit_beside, fit_student, load_student, never_predicted
 from terrine.students.auto import AutoStudent
 from terrine.students.card import Card, StudentResult
 from terrine.students.consistency import MatchStudent, VATStudent
-from terrine.students.features import FeatureStudent, FittedOnFeatures
+from terrine.students.features import FeatureStudent, FittedOnFeatures, linear_on_features
 from terrine.students.gan import GANStudent
 from terrine.students.lessons import MissingClassWarning
 from terrine.students.nets import Distortion
@@ -28,7 +28,9 @@ __all__ = [
     "StudentResult",
     "SupervisedStudent",
     "VATStudent",
+    "fit_beside",
     "fit_student",
+    "linear_on_features",
     "load_student",
     "never_predicted",
     "try_student",

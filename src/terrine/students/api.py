@@ -19,6 +19,7 @@ from terrine.mechanisms import Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
 from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen
+from terrine.students.auto import fit_beside as beside
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
@@ -74,6 +75,32 @@ def fit_student(
     if isinstance(student, NetSettings) and student.steps > 1 and isinstance(given.rows, np.ndarray):
         made = compared_with_linear(made, given, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
     return made
+
+
+def fit_beside(
+    own: FittedStudent,
+    student: AutoStudent,
+    public: PublicData | ArrayLike,
+    labels: ArrayLike,
+    *,
+    truth: ArrayLike,
+    classes: Sequence[str],
+    seed: int,
+) -> FittedStudent:
+    """A model that labeled all public rows, or a student of these labels that is better by labeled public rows.
+
+    Args:
+        own: the model; kept unless a student leads by more than twice the lead's standard error.
+        student: the students to try.
+        labels: the model's, a class index for each public row.
+        truth: class indices of public rows that somebody labeled, -1 for the others: they judge, and teach nobody.
+    """
+    given = lessons(public, labels, classes=classes, min_per_class=0)
+    if (given.labels == given.labels[0]).all():
+        return own
+    given = replace(given, rows=numbers(given.rows, who=type(student).__name__), noise=own.about.noise)
+    known = np.asarray(truth, dtype=np.int64)
+    return beside(own, student, given, known, seed=seed, fit=lambda one, some: _taught(one, some, seed=seed))
 
 
 def _taught(student: Single, given: Lessons, *, seed: int, progress: Progress | None = None) -> FittedStudent:

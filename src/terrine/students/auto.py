@@ -26,13 +26,14 @@ from terrine.students.supervised import SupervisedStudent
 if TYPE_CHECKING:
     from terrine.students.api import FittedStudent, Single
 
-LINEAR, RELAYED = "linear", "net, taught by the linear one"
+LINEAR, RELAYED, ITSELF = "linear", "net, taught by the linear one", "the probe itself"
 _SHORT: dict[str, Any] = {"folds": 0, "steps": 1000}  # six times, so that each is short
 _CALM: dict[str, Any] = {"entropy": 0.0, "balance": 0.0, "radius": 0.0}
 _SOFT = (1.0, 10.0)  # of logistic regression on rows of length 1
 _SEED = 0  # of the folds
 _MANY = 20_000  # public rows: with more, those without an answer are left out
 _MOST_TREED = 20  # classes: each has trees of its own
+_TELLING = 50  # labeled public rows: fewer tell nothing between two models
 _FEW = 500  # answers: with more, a model's own guesses add little to them
 
 
@@ -67,6 +68,7 @@ class AutoStudent:
 
 
 Fit = Callable[["Single", Lessons], "FittedStudent"]
+Hits = NDArray[np.float64]  # 1 where a row is told right
 
 
 def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) -> FittedStudent:
@@ -95,6 +97,43 @@ def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) ->
         "compared_on": f"answers that they had not seen, in {settings.folds} folds",
     }
     return replace(made, about=replace(made.about, settings=kept))
+
+
+def fit_beside(
+    own: FittedStudent, settings: AutoStudent, given: Lessons, truth: NDArray[np.int64], *, seed: int, fit: Fit
+) -> FittedStudent:
+    """A model whose labels are the lessons, or a student of them that is right more often where the truth is known.
+
+    The labels themselves cannot tell which of the two is better: the model agrees with all of them.
+
+    Args:
+        own: the model. It is kept unless a student leads by more than twice the lead's standard error.
+        truth: (n_answered,) class indices of labeled public rows, -1 where unknown. No student learns from them.
+    """
+    known = int((truth >= 0).sum())
+    tried = candidates(settings, given, seed=seed)
+    right = None
+
+    def taught(name: str, some: Lessons) -> FittedStudent:
+        if name == RELAYED:
+            return _relayed(tried[name], some, linear=tried[LINEAR], fit=fit)
+        return fit(tried[name], some)
+
+    if known >= _TELLING:
+        right = _right(tried, given, truth, folds=settings.folds, taught=taught, fit=fit)
+    if right is None:
+        return own
+    judged = np.flatnonzero(truth >= 0)
+    found = _leads(
+        {ITSELF: (own.predict(given.rows[given.answered[judged]]) == truth[judged]).astype(float), **right}, on=ITSELF
+    )
+    best = max(found, key=lambda name: found[name]["lead"])
+    if found[best]["lead"] <= 2 * found[best]["error"]:
+        best = ITSELF
+    made = own if best == ITSELF else taught(best, given)
+    said = f"{known:,} labeled public rows, which the students had not learned from, in {settings.folds} folds"
+    more = {"chosen": best, "compared": found, "compared_on": said, "compared_with": ITSELF}
+    return replace(made, about=replace(made.about, settings={**made.about.settings, **more}))
 
 
 def candidates(settings: AutoStudent, given: Lessons, *, seed: int) -> dict[str, Single]:
@@ -152,35 +191,55 @@ def _compared(
 
     A candidate that cannot learn from a part of the answers is not there.
     """
-    order = np.random.default_rng(_SEED).permutation(len(given.answered))
+    right = _right(tried, given, given.labels, folds=folds, taught=taught, fit=fit)
+    if right is None:  # the answers of a part are too few: nothing to compare
+        return {LINEAR: {"right": 0.0, "lead": 0.0, "error": 0.0}}
+    return _leads(right, on=LINEAR)
+
+
+def _leads(right: dict[str, Hits], *, on: str) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            "right": float(hits.mean()),
+            "lead": float((hits - right[on]).mean()),
+            "error": float((hits - right[on]).std() / np.sqrt(len(hits))),
+        }
+        for name, hits in right.items()
+    }
+
+
+def _right(
+    tried: dict[str, Single],
+    given: Lessons,
+    truth: NDArray[np.int64],
+    *,
+    folds: int,
+    taught: Callable[[str, Lessons], FittedStudent],
+    fit: Fit,
+) -> dict[str, Hits] | None:
+    """By candidate: whether it is right about each answered row whose truth is known (not below 0), when left out."""
+    judged, every = np.flatnonzero(truth >= 0), np.arange(len(given.answered))
+    order = judged[np.random.default_rng(_SEED).permutation(len(judged))]
     parts = np.array_split(order, min(folds, len(order)))
-    right: dict[str, NDArray[np.float64]] = {}
+    right: dict[str, Hits] = {}
     on_features = _on_features(tried[LINEAR], given)
     for name, student in tried.items():
-        hits = np.zeros(len(order))
+        hits = np.zeros(len(every))
         whole = on_features if isinstance(student, FeatureStudent) else given
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for part in parts:
-                    rest = np.setdiff1d(order, part)
+                    rest = np.setdiff1d(every, part)
                     some = replace(whole, answered=whole.answered[rest], labels=whole.labels[rest])
                     made = fit(student.plain(), some) if isinstance(student, FeatureStudent) else taught(name, some)
-                    hits[part] = made.predict(whole.rows[whole.answered[part]]) == whole.labels[part]
+                    hits[part] = made.predict(whole.rows[whole.answered[part]]) == truth[part]
         except TerrineError:
-            if name == LINEAR:  # the answers of a part are too few: nothing to compare
-                return {LINEAR: {"right": 0.0, "lead": 0.0, "error": 0.0}}
+            if name == LINEAR:
+                return None
             continue
-        right[name] = hits
-    base = right[LINEAR]
-    return {
-        name: {
-            "right": float(hits.mean()),
-            "lead": float((hits - base).mean()),
-            "error": float((hits - base).std() / np.sqrt(len(hits))),
-        }
-        for name, hits in right.items()
-    }
+        right[name] = hits[judged]
+    return right
 
 
 def _on_features(linear: Single, given: Lessons) -> Lessons:

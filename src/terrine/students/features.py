@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_
 
 AnyFeatures = Features | Edges | AutoFeatures
 KIND, FEATURES, EDGES, AUTO = "estimator on features", "features.safetensors", "edges", "auto"
+_NAMED: dict[type, str] = {Edges: EDGES, AutoFeatures: AUTO}  # the others by their number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,36 @@ def fit_on_features(settings: FeatureStudent, given: Lessons, *, seed: int) -> F
         seen = replace(given, rows=settings.features.transform(given.rows[given.answered]))
         seen = replace(seen, answered=np.arange(len(given.answered)))
     fitted = fit_estimator(settings.plain(), seen, seed=seed)
-    named = {Edges: EDGES, AutoFeatures: AUTO}
-    which = named.get(type(settings.features), settings.features.n_features)
+    which = _NAMED.get(type(settings.features), settings.features.n_features)
     kept = {**fitted.about.settings, "student": type(settings).__name__, "features": which}
     return FittedOnFeatures(about=About.of(given, seed=seed, settings=kept), features=settings.features, fitted=fitted)
+
+
+def linear_on_features(
+    features: AnyFeatures,
+    weights: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    given: Lessons,
+    *,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> FittedOnFeatures:
+    """A linear model that is there already, as a student: kept, loaded and exported as any other.
+
+    Args:
+        weights: (n_features, n_classes) of the logits, and ``intercept`` (n_classes,).
+        given: what it labeled.
+        settings: how it learned.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    two = len(given.classes) == 2  # then scikit-learn has one column, the difference
+    model = LogisticRegression()
+    model.coef_ = np.ascontiguousarray((weights[:, 1:] - weights[:, :1] if two else weights).T)
+    model.intercept_ = intercept[1:] - intercept[:1] if two else intercept.copy()
+    model.classes_ = np.arange(len(given.classes))
+    model.n_features_in_ = len(weights)
+    which = _NAMED.get(type(features), features.n_features)
+    about = About.of(given, seed=seed, settings={**settings, "features": which})
+    inner = replace(about, row_shape=(features.n_features,), images=False)
+    return FittedOnFeatures(about=about, features=features, fitted=FittedEstimator(about=inner, model=model))

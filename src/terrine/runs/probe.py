@@ -1,0 +1,308 @@
+"""A run by the private probe: features, one training on the run's ledger, labels of all public rows, a student.
+
+Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there; all
+others may be shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine._files import write_atomically, write_once
+from terrine._validate import other_schema
+from terrine.accounting.advice import Advice
+from terrine.datasets import PrivateData, Task
+from terrine.errors import InputError, StoreError
+from terrine.ledger import Ledger
+from terrine.ledger.views import Summary
+from terrine.probe import Probe, ProbeRows, fit_probe
+from terrine.probe.exact import LATTICE_BITS
+from terrine.published import LedgerHead, PublishedProbe
+from terrine.runs.base import Learning, begin, learns_probe, read_json, write_json
+from terrine.runs.bound import bound_ledger, check_spends, made_ledger
+from terrine.runs.config import ProbeConfig, RunConfig, StudentConfig, read_settings
+from terrine.runs.factories import check_student, student_of
+from terrine.runs.features import features_of
+from terrine.runs.probe_plan import (
+    People,
+    ProbePlan,
+    advice_on_probe,
+    features_config,
+    people_of,
+    plan_probe,
+    seen_by_probe,
+)
+from terrine.runs.ready import check_room
+from terrine.runs.tasks import public_labels_of, task_of
+from terrine.sensitive import unheard
+
+if TYPE_CHECKING:
+    from terrine.students import FittedStudent
+    from terrine.students.features import AnyFeatures
+
+Progress = Callable[[float], object]
+LABELS_SCHEMA = "terrine.soft-labels/1"
+_CHUNK = 1 << 25  # bytes of rows that are hashed at once
+_ROWS = 65_536  # private rows whose features are made at once
+
+
+class ProbeRun(Learning):
+    """A run directory with route = "probe" in its settings, or with "auto" where the probe was chosen.
+
+    Args:
+        folder: as `ProbeRun.create` made it.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        found = read_settings(self.folder / "config.toml")
+        if not learns_probe(found, self.folder) or not isinstance(found, ProbeConfig | RunConfig):
+            raise InputError(f'{self.folder} is no run by the probe: its settings do not have route = "probe".')
+        self.given = found
+        self.config = found if isinstance(found, ProbeConfig) else ProbeConfig.of(found)
+
+    @classmethod
+    def create(cls, config: ProbeConfig | RunConfig, folder: str | Path) -> ProbeRun:
+        """Begin a run, or go on with one of the same settings."""
+        begin(config, Path(folder))
+        return cls(folder)
+
+    @cached_property
+    def task(self) -> Task:
+        return task_of(self.config.data, run=self.folder)
+
+    @cached_property
+    def people(self) -> People:
+        """Whom the guarantee is for, and how many are planned with."""
+        assert self.task.private is not None
+        return people_of(self.task.private, self.given)
+
+    @property
+    def learner(self) -> tuple[StudentConfig, int]:
+        return self.config.student, self.config.seed
+
+    def student(self) -> Any:
+        """What learns from the probe's labels."""
+        return student_of(self.config.student, features=lambda: self.features)
+
+    @cached_property
+    def features(self) -> AnyFeatures:
+        """What the probe sees of a row: made once, from public rows, and kept."""
+        kept = self.folder / "features.safetensors"
+        settings = self.config.features if kept.is_file() else features_config(self.config, self.people)
+        return features_of(settings, self.task.public, seed=self.config.seed, device="auto", kept=kept)
+
+    @cached_property
+    def plan(self) -> ProbePlan:
+        """Made once, from public inputs: another machine would round its numbers otherwise."""
+        path = self.folder / "plan.json"
+        if not path.is_file():
+            made = plan_probe(self.config, self.people, self.task.public, self.features, len(self.task.classes))
+            write_json(path, made.to_json())
+        try:
+            return ProbePlan.from_json(read_json(path, "terrine teach"))
+        except (InputError, KeyError, TypeError, ValueError):
+            raise InputError(f"{path} is damaged. Put it back as it was; before the first step it may be deleted.")
+
+    @cached_property
+    def advice(self) -> Advice:
+        """Whether it will work: from public numbers only, so that it may be shown."""
+        return advice_on_probe(self.config, self.people)
+
+    def check(self) -> None:
+        """Refuse what would fail, or be of no use, after epsilon is spent; where it is spent, go on."""
+        if (self.folder / "ledger.json").exists():
+            return
+        if any((self.folder / name).exists() for name in ("partition.npz", "votes.npz")):
+            raise InputError(
+                f"Teachers have been taught in {self.folder}. Begin the run by the probe in a new folder, with --out."
+            )
+        self.advice.check()
+        budget = self.plan.budget
+        needed = 8 * budget.dimension * (budget.steps + 2)
+        check_room(self.folder, needed, what="the training", free=shutil.disk_usage(self.folder).free)
+        if self.config.student.kind != "probe":
+            self.try_student(n_answers=len(self.task.public))
+
+    def ledger(self, where: str | Path | None = None) -> Ledger:
+        """The one ledger that pays for this run's training: made when first asked for, and never again.
+
+        Args:
+            where: a file or URL; where it is left out, `ledger_place` says which.
+        """
+        ledger = bound_ledger(self.folder, where) or made_ledger(self.folder, self.plan.budget, where)
+        check_spends(self.folder, ledger, self.plan.budget)
+        return ledger
+
+    def summary(self) -> Summary:
+        """The ledger's public numbers."""
+        with self.ledger() as ledger:
+            return ledger.summary()
+
+    def teach(self, *, progress: Progress | None = None) -> Probe:
+        """Train the probe: charged whole before its first step. What a kill left of it goes on."""
+        if self._probe_path.is_file():
+            return self.probe()
+        check_student(self.config.student)
+        self.check()
+        private = self._unchanged()
+        rows = ProbeRows(self._seen(private), private.y, private.unit, n_classes=len(self.task.classes))
+        with self.ledger() as ledger:
+            found = fit_probe(
+                rows,
+                settings=self.plan.settings,
+                ledger=ledger,
+                progress=None if progress is None else lambda step, steps: progress(step / steps),
+            )
+        found.save(self._probe_path)
+        return found
+
+    def probe(self) -> Probe:
+        """The trained probe: public."""
+        if not self._probe_path.is_file():
+            raise StoreError(f"There is no probe in {self.folder} yet. Train it with: terrine teach {self.folder}")
+        return Probe.load(self._probe_path)
+
+    def label(self, *, progress: Progress | None = None) -> NDArray[np.float64]:
+        """Soft labels of all public rows, which cost nothing more, and the guarantee of everything."""
+        probe = self.probe()
+        found = probe.predict_proba(self._public)
+        arrays = {"proba": found, "labels": found.argmax(axis=1).astype(np.int64), "schema": np.array(LABELS_SCHEMA)}
+        write_atomically(self.folder / "answers.npz", lambda file: np.savez_compressed(file, **arrays))
+        with self.ledger() as ledger:
+            paid = ledger.summary()
+        shown = PublishedProbe.of(
+            self.plan.budget,
+            lattice=2.0**LATTICE_BITS,
+            steps_kept=probe.steps_kept,
+            features=probe.settings.n_features,
+            labeled=len(found),
+            secure_noise=paid.secure and probe.guarantee is not None,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
+        )
+        write_json(self.folder / "guarantee.json", shown.to_json())
+        if progress is not None:
+            progress(1.0)
+        return found
+
+    def labels(self) -> NDArray[np.float64]:
+        """(n_public, n_classes) as `label` wrote them."""
+        path = self.folder / "answers.npz"
+        again = f"Write it again with: terrine label {self.folder}"
+        if not path.is_file():
+            raise InputError(f"There are no labels yet: no {path}. Get them with: terrine label {self.folder}")
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                arrays = dict(found)
+        except (OSError, ValueError):
+            raise InputError(f"{path} is damaged. {again}") from None
+        if other_schema(arrays, LABELS_SCHEMA) or arrays["proba"].shape != (
+            len(self.task.public),
+            len(self.task.classes),
+        ):
+            raise InputError(f"{path} does not hold a label for each public row. {again}")
+        result: NDArray[np.float64] = arrays["proba"]
+        return result
+
+    def guarantee(self) -> PublishedProbe:
+        path = self.folder / "guarantee.json"
+        found = read_json(path, "terrine label")
+        try:
+            return PublishedProbe.from_json(found)
+        except InputError as error:
+            why = str(error).rstrip(".")
+            raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {self.folder}") from None
+
+    def taught(self, *, progress: Progress | None) -> FittedStudent:
+        """The probe itself, or a student of its labels: by the settings, or by labeled public rows."""
+        from terrine.students import AutoStudent, fit_beside, fit_student
+
+        labels, side, seed = self.labels().argmax(axis=1), self.task, self.config.seed
+        own = self._as_student(labels)
+        if self.config.student.kind == "probe":
+            return own
+        if self.config.student.kind != "auto":
+            made: FittedStudent = fit_student(
+                self.student(), side.public, labels, classes=side.classes, seed=seed, progress=progress
+            )
+            return _with_noise(made, own)
+        truth = public_labels_of(self.config.data, side)
+        if truth is None:
+            return own
+        settings = self.student()
+        assert isinstance(settings, AutoStudent)
+        return fit_beside(own, settings, side.public, labels, truth=truth, classes=side.classes, seed=seed)
+
+    def _as_student(self, labels: NDArray[np.int64]) -> FittedStudent:
+        from terrine.students import linear_on_features
+        from terrine.students.lessons import SECURE, SEEDED, Lessons
+
+        probe, rows = self.probe(), self.task.public.X
+        given = Lessons(
+            rows, np.arange(len(rows)), labels, self.task.classes, SECURE if self.guarantee().secure_noise else SEEDED
+        )
+        settings = {"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.steps_kept}
+        return linear_on_features(
+            self.features,
+            probe.weights[:-1] * probe.settings.scale,
+            probe.weights[-1] / 2,
+            given,
+            seed=self.config.seed,
+            settings=settings,
+        )
+
+    @property
+    def _probe_path(self) -> Path:
+        return self.folder / "probe.npz"
+
+    @cached_property
+    def _public(self) -> Any:
+        return seen_by_probe(self.features, self.task.public)
+
+    def _seen(self, private: PrivateData) -> NDArray[np.float32]:
+        """Features of the private rows; what is not finite adds nothing to a sum."""
+        found = np.empty((len(private), self.features.n_features), dtype=np.float32)
+        with unheard():
+            for start in range(0, len(private), _ROWS):
+                some = self.features.transform(private.X[start : start + _ROWS])
+                found[start : start + _ROWS] = some.reshape(len(some), -1)
+        return found
+
+    def _unchanged(self) -> PrivateData:
+        """The private rows, refused where they are not those that the training began with."""
+        private = self.task.private
+        assert private is not None
+        path, digest = self.folder / "private.sha256", _digest(private)
+        write_once(path, f"{digest}\n".encode(), mode=0o600)
+        if path.read_text().strip() != digest:
+            raise InputError(
+                f"The private data have changed since the training in {self.folder} began. Put the data back, or begin "
+                "a new run with --out."
+            )
+        return private
+
+
+def _digest(private: PrivateData) -> str:
+    """Of rows, labels and units. Secret: whoever guesses all of the data could check the guess."""
+    found = hashlib.sha256()
+    for array in (private.X, private.y, np.zeros(0) if private.unit is None else private.unit):
+        rows = np.asanyarray(array)
+        found.update(f"{rows.dtype.str} {rows.shape}".encode())
+        step = max(1, _CHUNK // max(1, rows[:1].nbytes))
+        for start in range(0, len(rows), step):
+            found.update(np.ascontiguousarray(rows[start : start + step]).tobytes())
+    return found.hexdigest()
+
+
+def _with_noise(made: FittedStudent, own: FittedStudent) -> FittedStudent:
+    """A student of labels, whose noise is the probe's."""
+    return replace(made, about=replace(made.about, noise=own.about.noise))

@@ -8,29 +8,66 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from terrine.accounting.curves import round_up
 
-_STEPS = ("Private data", "Shares", "Teachers", "Votes", "Mechanism", "Answers", "Student")
 _PRIVATE = 5  # the first five steps stay with the owner
 _LETTER = 8  # at most, in pixels, of a digit of 13 pixels
 _POINTS = 240  # more points would make the file larger, but not the line finer
 
 
-def flow(notes: Sequence[str], public: str) -> str:
+class Way(NamedTuple):
+    """How private data become a student, in seven steps.
+
+    Attributes:
+        crosses: what alone crosses the line between the fifth step and the sixth.
+        meets: the step that the public rows go to, beside the student; ``there``: what it does with them.
+        lane: the same in a word, where there is little room.
+    """
+
+    steps: tuple[str, ...]
+    crosses: str
+    meets: int
+    there: str
+    lane: str
+    said: str
+
+
+BY_TEACHERS = Way(
+    steps=("Private data", "Shares", "Teachers", "Votes", "Mechanism", "Answers", "Student"),
+    crosses="only noisy winners",
+    meets=2,
+    there="the teachers vote on these rows",
+    lane="questions",
+    said="The teachers vote on public rows ({public}), and the student learns on the same rows. The first five steps "
+    "stay with the owner. Only noisy winners cross the line between mechanism and answers.",
+)
+BY_PROBE = Way(
+    steps=("Private data", "Features", "Gradients", "Sums", "Noise", "Probe", "Student"),
+    crosses="only noisy sums",
+    meets=1,
+    there="features are made from these rows",
+    lane="features",
+    said="What features are is learned from public rows ({public}), and the student learns on the same rows, which the "
+    "probe labels. The first five steps stay with the owner. Only noisy sums cross the line between noise and probe.",
+)
+
+
+def flow(notes: Sequence[str], public: str, *, way: Way = BY_TEACHERS) -> str:
     """The steps from private data to a student, with the line that only noisy winners cross.
 
     Args:
         notes: a few words for each of the seven steps, from the private data to the student.
         public: a few words on the public rows.
+        way: the steps, and what crosses the line.
     """
     about = (
         "From left to right, or top to bottom: "
-        + "; ".join(f"{step} ({note})" for step, note in zip(_STEPS, notes, strict=True))
-        + f". The teachers vote on public rows ({public}), and the student learns on the same rows. "
-        "The first five steps stay with the owner. Only noisy winners cross the line between mechanism and answers."
+        + "; ".join(f"{step} ({note})" for step, note in zip(way.steps, notes, strict=True))
+        + f". {way.said.format(public=public)}"
     )
-    return _wide_flow(notes, public, about) + _narrow_flow(notes, public, about)
+    return _wide_flow(notes, public, about, way) + _narrow_flow(notes, public, about, way)
 
 
 def spending(queries: Sequence[float], epsilon: Sequence[float], *, limit: float) -> str:
@@ -51,9 +88,9 @@ def ticks(top: float, most: int) -> list[float]:
     return [float(f"{step * i:.12g}") for i in range(int(top / step * (1 + 1e-9)) + 1)]
 
 
-def _wide_flow(notes: Sequence[str], public: str, about: str) -> str:
+def _wide_flow(notes: Sequence[str], public: str, about: str, way: Way) -> str:
     width, gap, top, height = 110, 32, 78, 74
-    left = [14 + i * (width + gap) for i in range(len(_STEPS))]
+    left = [14 + i * (width + gap) for i in range(len(way.steps))]
     right, line = left[-1] + width + 14, left[_PRIVATE] - gap / 2
     middle, bottom, rows = top + height / 2, top + height, 212
     parts = [
@@ -61,35 +98,35 @@ def _wide_flow(notes: Sequence[str], public: str, about: str) -> str:
         _text(14, 56, "PRIVATE SIDE: stays with the owner", "zone"),
         _text(right - 8, 56, "PUBLIC SIDE: may be shown", "zone end"),
         f'<path class="border" d="M{line} 24V284"/>',
-        _text(line, 14, "only noisy winners cross here", "paid mid"),
+        _text(line, 14, f"{way.crosses} cross here", "paid mid"),
     ]
-    for i, (x, step, note) in enumerate(zip(left, _STEPS, notes, strict=True)):
+    for i, (x, step, note) in enumerate(zip(left, way.steps, notes, strict=True)):
         parts.append(_box(x, top, width, height, step, note, "key" if i == _PRIVATE - 1 else ""))
         if i:
             parts.append(_arrow((x - gap + 3, middle), (x - 4, middle)))
-    teachers, student = left[2] + width / 2, left[-1] + width / 2
+    teachers, student = left[way.meets] + width / 2, left[-1] + width / 2
     parts += [
         _box(left[_PRIVATE], rows, right - left[_PRIVATE] - 14, 54, "Public rows", public, ""),
         _arrow((left[_PRIVATE] - 3, rows + 27), (teachers, rows + 27), (teachers, bottom + 4)),
-        _text(teachers + 14, rows + 20, "the teachers vote on these rows", "aside"),
+        _text(teachers + 14, rows + 20, way.there, "aside"),
         _arrow((student, rows - 3), (student, bottom + 4)),
     ]
     return _svg("flow", "wide", right, 284, "How private data become a public student", about, parts)
 
 
-def _narrow_flow(notes: Sequence[str], public: str, about: str) -> str:
+def _narrow_flow(notes: Sequence[str], public: str, about: str, way: Way) -> str:
     x, width, height, gap, room = 14, 172, 56, 24, 58
-    tops = [40 + i * (height + gap) + (room - gap if i >= _PRIVATE else 0) for i in range(len(_STEPS))]
+    tops = [40 + i * (height + gap) + (room - gap if i >= _PRIVATE else 0) for i in range(len(way.steps))]
     line = tops[_PRIVATE] - room / 2
     total, right, lane = tops[-1] + height + 14, 350, 328
     parts = [
         _hatched("flow-narrow-hatch", 0, 0, right, line),
         _text(x, 24, "PRIVATE SIDE: stays with the owner", "zone"),
         f'<path class="border" d="M0 {line}H{right}"/>',
-        _text(lane - 10, line - 9, "only noisy winners cross", "paid end"),
+        _text(lane - 10, line - 9, f"{way.crosses} cross", "paid end"),
         _text(lane - 10, line + 20, "PUBLIC SIDE: may be shown", "zone end"),
     ]
-    for i, (y, step, note) in enumerate(zip(tops, _STEPS, notes, strict=True)):
+    for i, (y, step, note) in enumerate(zip(tops, way.steps, notes, strict=True)):
         parts.append(_box(x, y, width, height, step, note, "key" if i == _PRIVATE - 1 else ""))
         if i:
             from_y = y - (room if i == _PRIVATE else gap) + 3
@@ -98,8 +135,8 @@ def _narrow_flow(notes: Sequence[str], public: str, about: str) -> str:
     parts += [
         _box(x + width + 32, rows, right - x - width - 34, height, "Public rows", public, ""),
         _arrow((x + width + 29, rows + height / 2), (x + width + 4, rows + height / 2)),
-        _arrow((lane, rows - 3), (lane, tops[2] + height / 2), (x + width + 4, tops[2] + height / 2)),
-        _text(lane - 8, tops[3] + height / 2 + 4, "questions", "aside end"),
+        _arrow((lane, rows - 3), (lane, tops[way.meets] + height / 2), (x + width + 4, tops[way.meets] + height / 2)),
+        _text(lane - 8, tops[3] + height / 2 + 4, way.lane, "aside end"),
     ]
     return _svg("flow", "narrow", right, total, "How private data become a public student", about, parts)
 

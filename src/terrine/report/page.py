@@ -168,21 +168,17 @@ def _template() -> Any:
 def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any]:
     """What the template shows: the facts, and what follows from them in words."""
     try:
-        guarantee, answers, student = facts["guarantee"], facts["answers"], facts["student"]
+        guarantee, student = facts["guarantee"], facts["student"]
         view = {
             "advice": [],
+            "probe": None,
             "tested": None,
             "rounds": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
             "meaning": _meaning(guarantee),
-            "asked": _asked(answers),
-            "how": _how(facts["mechanism"]),
-            "hows": [_how(one["mechanism"]) for one in facts.get("rounds", [])],
-            "flow": charts.flow(*_flow_notes(facts)),
-            "spent": _spent(facts["spending"], guarantee["epsilon"]),
-            "balance": _balance(answers["by_class"], answers["answered"]),
+            **(_of_answers(facts) if facts.get("probe") is None else _of_labels(facts)),
             "per_class": None if student is None else _per_class(student["per_class"]),
             "interval": None if student is None else _interval(student),
             "secret": None if secret is None else _secret(secret),
@@ -190,6 +186,38 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
     except KeyError as error:
         raise InputError(f"A fact of the report is missing: {error}. docs/report.md lists them.") from None
     return view
+
+
+def _of_answers(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a run with teachers shows: questions, answers, and what they cost."""
+    answers = facts["answers"]
+    return {
+        "asked": _asked(answers),
+        "how": _how(facts["mechanism"]),
+        "hows": [_how(one["mechanism"]) for one in facts.get("rounds", [])],
+        "flow": charts.flow(*_flow_notes(facts)),
+        "spent": _spent(facts["spending"], facts["guarantee"]["epsilon"]),
+        "balance": _balance(answers["by_class"], answers["answered"]),
+    }
+
+
+def _of_labels(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a run by the probe shows in their place."""
+    data, probe, answers, student = facts["data"], facts["probe"], facts["answers"], facts["student"]
+    notes = [
+        "with labels" if data["n_private"] is None else f"{data['n_private']:,} rows",
+        f"{probe['features']:,} of a row",
+        "one of a unit",
+        f"{probe['steps']:,} of them",
+        "in every step",
+        f"{answers['labeled']:,} labels",
+        "none yet" if student is None else student["kind"],
+    ]
+    public = f"{data['n_public']:,}, no labels"
+    return {
+        "flow": charts.flow(notes, public, way=charts.BY_PROBE),
+        "balance": _balance(answers["by_class"], answers["labeled"]),
+    }
 
 
 def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,14 +22,14 @@ from terrine.published import PublishedGuarantee
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
+from terrine.runs.probe import ProbeRun
+from terrine.runs.probe_facts import probe_facts
+from terrine.runs.remote import RemoteRun
 from terrine.runs.rounds import round_answers, spending_in_rounds
 from terrine.runs.tested import NO_SPENDING, nothing_released, served_facts, tested_facts
 from terrine.sensitive import Sensitive
 
-if TYPE_CHECKING:
-    from terrine.runs.remote import RemoteRun
-
-AnyRun: TypeAlias = "Run | RemoteRun"
+AnyRun: TypeAlias = Run | RemoteRun | ProbeRun
 Progress = Callable[[float], object]
 _PACKAGES = ("terrine", "numpy", "scipy", "scikit-learn", "opendp", "sqlalchemy", "torch")
 _POINTS = 80  # of the curve of spending
@@ -40,6 +40,8 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
     from terrine.report.page import write_report
 
     path = run.folder / ("report.secret.html" if reveal else "report.html")
+    if reveal and isinstance(run, ProbeRun):
+        raise InputError(f"--reveal shows votes, and in {run.folder} nobody voted: it learned a probe. Leave it out.")
     if reveal and not isinstance(run, Run):
         raise InputError(
             "--reveal needs the votes, and this run got its labels from a service. Use --reveal where the teachers are."
@@ -53,6 +55,8 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
 def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
+    if isinstance(run, ProbeRun):
+        return {**probe_facts(run), **_shared(run)}
     tested = tested_facts(run) if isinstance(run, Run) else served_facts(run)
     rows, answers = nothing_released(run) if isinstance(run, Run) and tested and tested["failed"] else run.released()
     shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
@@ -84,7 +88,6 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
     return {
         "title": config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "terrine": _versions()["terrine"],
         "guarantee": {name: value for name, value in shown.to_json().items() if name in names},
         "insecure": not answers.secure,
         "data": {
@@ -118,7 +121,15 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         "spending": _spending(shown, asked, given, tested=tested is not None),
         "per_query": None if tested or shown.rounds or not shown.order else _per_query(answers, order=shown.order),
         "student": None if student is None else student.to_json(),
-        "config": write_config(_without_folders(run.given if isinstance(run, Run) else run.config)),
+        **_shared(run),
+    }
+
+
+def _shared(run: AnyRun) -> dict[str, Any]:
+    """How to make a run of any kind again."""
+    return {
+        "terrine": _versions()["terrine"],
+        "config": write_config(_without_folders(run.config if isinstance(run, RemoteRun) else run.given)),
         "versions": _versions(),
         "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
     }

@@ -29,7 +29,16 @@ from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead
 from terrine.relations import Relation
-from terrine.runs.base import Answered, JsonObject, begin, read_json, save_answers, write_json
+from terrine.runs.base import (
+    ROUTE,
+    Answered,
+    JsonObject,
+    begin,
+    learns_probe,
+    read_json,
+    save_answers,
+    write_json,
+)
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import PrivacyConfig, RunConfig, StudentConfig, read_config
 from terrine.runs.cost import tell_cost
@@ -44,7 +53,9 @@ from terrine.runs.factories import (
 )
 from terrine.runs.features import features_of
 from terrine.runs.ready import advice_of, check_disk
+from terrine.runs.probe_plan import check_neighbors, covered
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
+from terrine.runs.route import settle
 from terrine.runs.served import ServedTeachers
 from terrine.runs.tasks import task_of
 from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
@@ -79,13 +90,26 @@ class Run(Answered):
             raise InputError(f"{self.folder} is no run directory: it has no config.toml. Begin one with: terrine run")
         self.given = read_config(self.folder / "config.toml")
         self._checked = False
+        if self.given.privacy.route == "auto":
+            self._require_teachers()
 
     @classmethod
     def create(cls, config: RunConfig | str | Path, folder: str | Path) -> Run:
         """Begin a run, or go on with one of the same settings."""
         settings = config if isinstance(config, RunConfig) else read_config(config)
         begin(settings, Path(folder))
+        if settings.privacy.route == "auto":
+            settle(settings, Path(folder))
         return cls(folder)
+
+    def _require_teachers(self) -> None:
+        if not (self.folder / ROUTE).is_file():
+            raise InputError(f"{self.folder} has not chosen its route yet. Choose it with: terrine run {self.folder}")
+        if learns_probe(self.given, self.folder):
+            raise InputError(
+                f"{self.folder} learns a probe ({ROUTE} says why): nobody is taught in it, and nobody votes. Go on "
+                f"with: terrine run {self.folder}"
+            )
 
     @cached_property
     def config(self) -> RunConfig:
@@ -167,6 +191,7 @@ class Run(Answered):
         """Refuse what would fail, or be of no use, after something is taught or spent; where it is spent, go on."""
         if self._checked or (self.folder / "ledger.json").exists():
             return
+        check_neighbors(self._rows, self.given)
         self.advice.check()
         taught = (self.folder / "partition.npz").is_file()
         each = 0 if taught else self._preflight().check()
@@ -356,11 +381,12 @@ class Run(Answered):
         """What this run may spend, fixed before the first question."""
         path = self.folder / "partition.npz"
         shares = Partition.load(path) if path.is_file() else self.partition()  # the former reads no private rows
+        relation = covered(shares.relation, self.given)
         if self.given.rounds is not None:
-            return self.rounds.budget(delta=self.given.privacy.delta, relation=shares.relation)
+            return self.rounds.budget(delta=self.given.privacy.delta, relation=relation)
         if n_classes is None and self.config.privacy.route == "tested":
             n_classes = len(self.task.classes)
-        return any_budget_of(self.config, n_classes=n_classes or 0, relation=shares.relation)
+        return any_budget_of(self.config, n_classes=n_classes or 0, relation=relation)
 
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Put the rows to the teachers' votes through the mechanism: charged on disk first, then answered."""

@@ -80,6 +80,15 @@ def check_neighbors(private: PrivateData, settings: RunConfig) -> None:
         )
 
 
+def covered(relation: Relation, settings: RunConfig) -> Relation:
+    """What the budget of teachers with this relation is for: their own, or a part of it that the settings ask for."""
+    if settings.privacy.neighbors is None:
+        return relation
+    if not relation.covers(Relation.UNIT_ADDED):
+        raise InputError(f'privacy.neighbors = "unit_added" does not hold here: {relation.sentence}. Leave it out.')
+    return Relation.UNIT_ADDED
+
+
 def features_config(settings: ProbeConfig, people: People) -> FeaturesConfig:
     """As the settings ask for them, with as many components as this budget can make use of."""
     asked = settings.features

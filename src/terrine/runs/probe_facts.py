@@ -1,0 +1,65 @@
+"""The facts of a run by the probe, for its report: settings, released labels, the guarantee, the student's results."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from terrine.relations import Relation
+from terrine.runs.base import ROUTE
+from terrine.runs.config import RunConfig
+from terrine.runs.route import kept_choice
+
+if TYPE_CHECKING:
+    from terrine.runs.probe import ProbeRun
+
+
+def probe_facts(run: ProbeRun) -> dict[str, Any]:
+    """What differs from the facts of a run with teachers; `public_facts` adds what they share."""
+    shown, task = run.guarantee(), run.task
+    labels = run.labels().argmax(axis=1)
+    counts = np.bincount(labels, minlength=len(task.classes))
+    student, settings, X = run.student_result(), run.plan.settings, task.public.X
+    return {
+        "title": run.config.data.name or run.folder.name,
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "guarantee": {
+            name: value
+            for name, value in shown.to_json().items()
+            if name in ("epsilon", "delta", "order", "basis", "relation", "notes")
+        },
+        "insecure": not shown.secure_noise,
+        "data": {
+            "name": run.config.data.name or "own data",
+            "rows": f"{X.shape[1:]} {X.dtype}",
+            "classes": list(task.classes),
+            "n_public": len(task.public),
+            "n_test": None if task.test_y is None else len(task.test_y),
+            # Where a neighboring data set may have a different number of rows, it is not public
+            "n_private": len(task.private) if task.private and shown.relation == Relation.ROW_REPLACED else None,
+        },
+        "probe": {
+            "features": shown.features,
+            "kind": run.config.features.kind,
+            "steps": shown.steps,
+            "steps_kept": shown.steps_kept,
+            "clip": shown.clip,
+            "noise": shown.noise,
+            "planned_units": shown.planned_units,
+            "settings": {"rate": settings.rate, "momentum": settings.momentum, "scale": settings.scale},
+            "why": _why(run.given, run.folder),
+        },
+        "advice": [str(one) for one in run.advice.warnings],
+        "answers": {"labeled": len(labels), "by_class": dict(zip(task.classes, counts.tolist(), strict=True))},
+        "student": None if student is None else student.to_json(),
+    }
+
+
+def _why(given: object, folder: Path) -> str:
+    """Why the run went by the probe."""
+    if isinstance(given, RunConfig) and (folder / ROUTE).is_file():
+        return kept_choice(folder).reason
+    return "The settings asked for it."

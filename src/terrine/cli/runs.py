@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,16 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from terrine.budgets import mechanism_to_json
 from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
+from terrine.cli.showing import (
+    describe,
+    print_cost,
+    print_guarantee,
+    print_label,
+    print_probe,
+    print_secret,
+    print_student,
+    publishes_cost,
+    secret_of,
+    warn_first,
+)
 from terrine.errors import InputError, TestFailedError
 
 if TYPE_CHECKING:
-    from terrine.published import PublishedGuarantee
-    from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
-    from terrine.runs.remote import RemoteRun
-    from terrine.students import StudentResult
+    from terrine.runs.opening import AnyRun
+    from terrine.runs.probe import ProbeRun
 
 Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a run's settings (.toml).")]
 Out = Annotated[
@@ -28,10 +36,16 @@ Out = Annotated[
 
 
 def open_run(source: Path, out: Path | None) -> Run:
-    """The run of a directory; or of settings, begun where it is new."""
+    """The run of a directory with teachers; or of settings, begun where it is new."""
     from terrine.runs.local import Run
+    from terrine.runs.probe import ProbeRun
 
     found = open_any(source, out)
+    if isinstance(found, ProbeRun):
+        raise InputError(
+            "This run learns a probe, and nobody votes in it, so that it has no stage of this name. Its stages are "
+            f"teach, label, learn and report. All that are left: terrine run {found.folder}"
+        )
     if not isinstance(found, Run):
         raise InputError(
             "This run gets its labels from a service (labels.url), so that it has no stage of this name. Go on with: "
@@ -40,51 +54,31 @@ def open_run(source: Path, out: Path | None) -> Run:
     return found
 
 
-def open_any(source: Path, out: Path | None) -> Run | RemoteRun:
-    """A run of one's own teachers, or one that asks a label service."""
-    from terrine.runs.config import RunConfig, read_settings
-    from terrine.runs.local import Run
+def open_any(source: Path, out: Path | None) -> AnyRun:
+    """A run of any kind: of a directory, or of settings, begun where it is new."""
+    from terrine.runs.config import read_settings
+    from terrine.runs.opening import begin_run, opened
 
-    if source.is_dir():
-        if out is not None:
-            raise InputError(f"--out names a new run's directory, and {source} is one already. Leave --out out.")
-        if not (source / "config.toml").is_file():
-            return Run(source)  # says what is missing
-        settings = read_settings(source / "config.toml")
-        out = source
-    else:
-        settings = read_settings(source)
-        out = out or Path(source.stem)
-    if isinstance(settings, RunConfig):
-        return Run(out) if source.is_dir() else Run.create(settings, out)
-    from terrine.runs.remote import RemoteRun
-
-    return RemoteRun(out) if source.is_dir() else RemoteRun.create(settings, out)
-
-
-def secret_of(run: Run) -> dict[str, Any]:
-    """What --reveal adds: how many teachers failed on their share, marked as what it is."""
-    found = run.failed_teachers()
-    if found is None:
-        return {}
-    return {"secret": "secret: depends on private rows", "failed_teachers": found.reveal()}  # asked for
-
-
-def print_secret(facts: dict[str, Any], n_teachers: int) -> None:
-    if "failed_teachers" in facts:
-        print(
-            f"{facts['failed_teachers']:,} of {n_teachers:,} teachers could not learn from their share and vote for "
-            "class 0 (secret: depends on private rows)."
-        )
+    if not source.is_dir():
+        return begin_run(read_settings(source), out or Path(source.stem))
+    if out is not None:
+        raise InputError(f"--out names a new run's directory, and {source} is one already. Leave --out out.")
+    return opened(source)
 
 
 @app.command()
 def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
-    """Stage 1 of run: deal the private rows and train teachers.
+    """Stage 1 of run: deal the private rows and train teachers, or the probe.
 
-    A rerun trains only what is missing.
+    A rerun trains only what is missing. A probe's training is charged before its first step.
     """
-    run = open_run(source, out)
+    from terrine.runs.probe import ProbeRun
+
+    run = open_any(source, out)
+    if isinstance(run, ProbeRun):
+        _teach_probe(run, reveal=reveal, as_json=as_json)
+        return
+    run = open_run(run.folder, None)
     warn_first(run)
     with progress_bar("teaching", quiet=as_json) as progress:
         shares = run.teach(progress=progress)
@@ -105,6 +99,22 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
     print(f"Neighbors: {shares.relation.sentence}.")
     print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
+
+
+def _teach_probe(run: ProbeRun, *, reveal: bool, as_json: bool) -> None:
+    if reveal:
+        raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
+    warn_first(run)
+    with progress_bar("teaching", quiet=as_json) as progress:
+        found = run.teach(progress=progress)
+    relation, classes = run.plan.budget.relation, len(run.task.classes)
+    steps = {"steps": found.settings.steps, "steps_kept": found.steps_kept}
+    if as_json:
+        print_json({"run": str(run.folder), "route": "probe", **steps, "relation": relation, "classes": classes})
+        return
+    print(f"The probe is trained, in {found.steps_kept:,} of {found.settings.steps:,} steps.")
+    print(f"Neighbors: {relation.sentence}.")
+    print(f"Next: terrine label {run.folder}")
 
 
 @app.command()
@@ -195,13 +205,19 @@ def tally_command(
 def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     """Stage 3 of run: release noisy answers, charged first.
 
-    The charge is on disk before noise is drawn.
+    The charge is on disk before noise is drawn. A probe, which is charged already, labels all public rows.
     """
+    from terrine.runs.probe import ProbeRun
+
     run = open_any(source, out)
     with progress_bar("labeling", quiet=as_json) as progress:
         run.label(progress=progress)
     if as_json:
         print_json(run.guarantee().to_json())
+        return
+    if isinstance(run, ProbeRun):
+        print_probe(run)
+        print(f"Next: terrine learn {run.folder}")
         return
     print_label(run)
     _, answers = run.released()
@@ -227,13 +243,6 @@ def publish_cost_command(source: Source, out: Out = None, as_json: Json = False)
         return
     print_guarantee(shown)
     print_cost(shown)
-
-
-def publishes_cost(run: Run | RemoteRun) -> bool:
-    """Whether a run's epsilon pays for a number that is not published yet."""
-    from terrine.runs.local import Run
-
-    return isinstance(run, Run) and run.config.privacy.publish_cost and run.guarantee().cost is None
 
 
 @app.command()
@@ -274,23 +283,32 @@ def run_command(
     source: Source,
     out: Out = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it costs.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --dry-run: what a probe could learn by epsilon (.png, .svg, .pdf).")
+    ] = None,
     reveal: Reveal = False,
     as_json: Json = False,
 ) -> None:
     """From settings to a student: all five stages.
 
-    Teach, vote, label, learn, report. If it is interrupted, the same command goes on where it stopped.
+    Teach, vote, label, learn, report; by the private probe there is no vote. If it is interrupted, the same command goes on where it stopped.
     """
     if dry_run:
-        describe(source, as_json=as_json)
+        describe(source, as_json=as_json, plot=plot)
         return
+    if plot is not None:
+        raise InputError("--plot goes with --dry-run: it shows a plan. report.html has the pictures of a run.")
+    from terrine.published import PublishedGuarantee
     from terrine.runs.facts import write_run_report
     from terrine.runs.local import Run
+    from terrine.runs.probe import ProbeRun
     from terrine.runs.ready import check_extras
 
     run = open_any(source, out)
     check_extras(run.config, report=True)
     warn_first(run)
+    if reveal and isinstance(run, ProbeRun):
+        raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
     if reveal and not isinstance(run, Run):
         raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
     stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
@@ -298,6 +316,8 @@ def run_command(
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
         if run.config.privacy.publish_cost:
             stages.insert(3, ("publishing the cost", partial(_publish_cost, run)))
+    if isinstance(run, ProbeRun):
+        stages = [("teaching", run.teach), *stages]
     for name, stage in stages:
         try:
             with progress_bar(name, quiet=as_json) as progress:
@@ -314,10 +334,14 @@ def run_command(
         found = {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": student}
         print_json({**found, **secret})
         return
-    print_label(run)
-    print_cost(shown)
+    if isinstance(run, ProbeRun):
+        print_probe(run)
+    else:
+        print_label(run)
+    if isinstance(shown, PublishedGuarantee):
+        print_cost(shown)
+        print_secret(secret, shown.n_teachers)
     print_student(run, result)
-    print_secret(secret, shown.n_teachers)
     print(f"Report: {path}")
 
 
@@ -380,114 +404,7 @@ def _numbers(text: str, option: str) -> list[float]:
     return found
 
 
-def describe(source: Path, *, as_json: bool) -> None:
-    """A run's plan and its worst-case cost; nothing is written."""
-    from terrine.runs.config import RunConfig, read_settings
-    from terrine.runs.dry_run import dry_run
-
-    path = source / "config.toml" if source.is_dir() else source
-    if path.is_file() and not isinstance(read_settings(path), RunConfig):
-        raise InputError(
-            "--dry-run is for runs of your own teachers, and this one gets its labels from a service (labels.url). The "
-            "service's /v1/about says what its answers cost."
-        )
-    found = dry_run(source)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        from terrine.report.tables import print_advice
-
-        print_dry_run(found)
-        print_advice(found.advice)
-    found.advice.check()  # a run would stop here
-
-
-def print_dry_run(found: DryRun) -> None:
-    """What a run would do, and its worst-case cost."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from terrine.accounting.curves import round_up
-
-    table = Table(title="What this run would do", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    table.add_row("teachers", f"{found.n_teachers:,}", f"{found.teacher}, on {escape(found.data)}")
-    answering = [("mechanism", found.mechanism)] if found.mechanism is not None else []
-    answering += [(f"round {k}", one.mechanism) for k, one in enumerate(found.rounds, start=1)]
-    for k, (name, chosen) in enumerate(answering):
-        mechanism = mechanism_to_json(chosen)
-        kind = mechanism.pop("kind")
-        table.add_row(name, str(kind), ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
-        if found.rounds:
-            one = found.rounds[k]
-            table.add_row("", "", f"at most {one.n_queries:,} questions and {one.n_answers:,} answers")
-    of_rows = f"{'about' if found.rounds else 'of'} {found.n_public:,} public rows"
-    table.add_row("questions, at most", f"{found.n_queries:,}", of_rows)
-    table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
-    table.add_row("student", found.student, "")
-    epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
-    why = "of a tested release, whether it passes or not" if found.tested else "worst case: whatever the votes are"
-    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, {why}")
-    Console().print(table)
-    for words in (*found.tested, *found.cost):
-        print(f"- {words}")
-
-
-def warn_first(run: Run | RemoteRun) -> None:
-    """What the owner should know before anything is taught or spent; on stderr, in JSON mode too."""
-    from terrine.runs.local import Run
-
-    if isinstance(run, Run) and not (run.folder / "ledger.json").exists():
-        for one in run.advice.warnings:
-            print(f"terrine: warning: {one}", file=sys.stderr)
-
-
-def print_cost(shown: PublishedGuarantee) -> None:
-    if shown.cost is not None:
-        print(shown.cost.in_words)
-
-
 def _publish_cost(run: Run, *, progress: Callable[[float], object]) -> None:
     from terrine.runs.cost import publish_cost
 
     publish_cost(run)
-
-
-def print_label(run: Run | RemoteRun) -> None:
-    shown = run.guarantee()
-    if shown.test == "passed":
-        print("The private test passed: all answers of the tested release are published.")
-    print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
-    for k, one in enumerate(shown.rounds, start=1):
-        print(f"Round {k}: {one.plan_in_words}; {one.in_words}.")
-    if shown.repeated:
-        print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")
-    if shown.unasked and shown.rounds:
-        print(f"{shown.unasked:,} were never asked: their round had all its answers, or the budget was used up.")
-    elif shown.unasked:
-        full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
-        print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
-    print_guarantee(shown)
-
-
-def print_guarantee(shown: PublishedGuarantee) -> None:
-    from terrine.accounting.curves import round_up
-
-    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
-    if shown.secure_noise:
-        print(f"Guarantee: {epsilon}")
-    else:
-        print(
-            "No guarantee: seeded noise was drawn from this ledger, which protects nobody. Do not publish the answers."
-        )
-        print(f"With secure noise it would have been {epsilon}")
-
-
-def print_student(run: Run | RemoteRun, result: StudentResult | None) -> None:
-    if result is not None and result.accuracy is not None and result.interval is not None:
-        low, high = result.interval
-        print(f"Student: {result.accuracy:.1%} right on {result.n_test:,} test rows ({low:.1%} to {high:.1%}).")
-    print(f"The student is in {run.folder}/student, with its model card.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from terrine._files import write_atomically
 from terrine._optional import require
+from terrine.accounting.advice import LOST_SIGNAL, WEAK_SIGNAL
 from terrine.accounting.consensus import Consensus
 from terrine.errors import InputError
 from terrine.release.analysis import Analysis
@@ -135,3 +137,41 @@ def _figure() -> Any:
     figure = require("matplotlib.figure", use="A plot", extra="report").Figure(figsize=(7.2, 4.3), layout="constrained")
     agg.FigureCanvasAgg(figure)
     return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalLine:
+    """What a number of units says over a probe's noise, by epsilon: public.
+
+    Attributes:
+        here: epsilon and signal of the plan at hand.
+        relation: what neighbors differ in, in words.
+    """
+
+    epsilons: tuple[float, ...]
+    signals: tuple[float, ...]
+    here: tuple[float, float]
+    units: int
+    relation: str
+
+
+def signal_plot(line: SignalLine, path: Path) -> None:
+    """The signal by epsilon, over the bands in which noise hides everything, or much."""
+    figure = _figure()
+    axes = figure.subplots()
+    low, high = min(line.signals) / 2, max(*line.signals, WEAK_SIGNAL) * 2
+    low = min(low, LOST_SIGNAL / 2)
+    bands = ((low, LOST_SIGNAL, "noise hides it", 0.45), (LOST_SIGNAL, WEAK_SIGNAL, "learns little", 0.25))
+    for bottom, top, words, alpha in bands:
+        axes.axhspan(bottom, top, color=_COLOURS["gaussian"], alpha=alpha, lw=0)
+        axes.annotate(words, (0.99, np.sqrt(bottom * top)), xycoords=("axes fraction", "data"), ha="right", va="center")
+    axes.plot(line.epsilons, line.signals, color=_SERIES[0], lw=2)
+    axes.plot(*line.here, "o", color=_SERIES[0], ms=8)
+    axes.annotate(f"this plan, ε = {line.here[0]:.3g}", line.here, xytext=(8, -14), textcoords="offset points")
+    axes.set(xscale="log", yscale="log", xlabel="ε (lower is more private)", ylabel="what the units say over the noise")
+    axes.set_xlim(line.epsilons[0], line.epsilons[-1])
+    axes.set_ylim(low, high)
+    axes.set_title(f"What {line.units:,} units can teach a probe\n{line.relation}", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix.lower()[1:], dpi=150))

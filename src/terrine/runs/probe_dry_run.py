@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from terrine.accounting.advice import Advice, Units
 from terrine.accounting.curves import Guarantee
 from terrine.datasets import Task
 from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.settings import signal
+from terrine.report.plots import SignalLine
 from terrine.runs.config import ProbeConfig, RunConfig
 from terrine.runs.features import features_of
 from terrine.runs.probe_plan import ProbePlan, advice_on_probe, features_config, people_of, plan_probe
@@ -68,6 +72,21 @@ class ProbeDryRun:
             "advice": self.advice.to_json(),
             **({} if self.choice is None else {"choice": self.choice.to_json()}),
         }
+
+
+def signals(guarantee: Guarantee, units: Units | None) -> SignalLine | None:
+    """How much a number of units says over a probe's noise, by epsilon; None where there is no such number."""
+    if units is None:
+        return None
+    given: dict[str, Any] = {"delta": guarantee.delta, "planned_units": units.number, "relation": guarantee.relation}
+    some = sorted({*np.geomspace(0.05, 10.0, 40).tolist(), guarantee.epsilon})
+    return SignalLine(
+        epsilons=tuple(some),
+        signals=tuple(signal(epsilon=one, **given) for one in some),
+        here=(guarantee.epsilon, signal(epsilon=guarantee.epsilon, **given)),
+        units=units.number,
+        relation=guarantee.relation.sentence,
+    )
 
 
 def dry_run_of_probe(

@@ -1,0 +1,226 @@
+"""What the commands over a run directory print: plans, guarantees, students."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from terrine.budgets import mechanism_to_json
+from terrine.cli.common import print_json
+from terrine.errors import InputError
+
+if TYPE_CHECKING:
+    from terrine.published import PublishedGuarantee, PublishedProbe
+    from terrine.runs.dry_run import DryRun
+    from terrine.runs.local import Run
+    from terrine.runs.opening import AnyRun
+    from terrine.runs.probe import ProbeRun
+    from terrine.runs.probe_dry_run import ProbeDryRun
+    from terrine.runs.remote import RemoteRun
+    from terrine.students import StudentResult
+    from terrine.which_route import RouteChoice
+
+
+def secret_of(run: Run) -> dict[str, Any]:
+    """What --reveal adds: how many teachers failed on their share, marked as what it is."""
+    found = run.failed_teachers()
+    if found is None:
+        return {}
+    return {"secret": "secret: depends on private rows", "failed_teachers": found.reveal()}  # asked for
+
+
+def print_secret(facts: dict[str, Any], n_teachers: int) -> None:
+    if "failed_teachers" in facts:
+        print(
+            f"{facts['failed_teachers']:,} of {n_teachers:,} teachers could not learn from their share and vote for "
+            "class 0 (secret: depends on private rows)."
+        )
+
+
+def publishes_cost(run: Run | RemoteRun) -> bool:
+    """Whether a run's epsilon pays for a number that is not published yet."""
+    from terrine.runs.local import Run
+
+    return isinstance(run, Run) and run.config.privacy.publish_cost and run.guarantee().cost is None
+
+
+def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
+    """A run's plan and its worst-case cost; nothing is written but the plot."""
+    from terrine.runs.config import RemoteConfig, read_settings
+    from terrine.runs.dry_run import DryRun, dry_run
+
+    path = source / "config.toml" if source.is_dir() else source
+    if path.is_file() and isinstance(read_settings(path), RemoteConfig):
+        raise InputError(
+            "--dry-run is for runs of your own teachers, and this one gets its labels from a service (labels.url). The "
+            "service's /v1/about says what its answers cost."
+        )
+    if plot is not None:
+        from terrine.report.plots import check_plot
+
+        check_plot(plot)
+    found = dry_run(source)
+    if plot is not None:
+        _plot_routes(found, plot)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        from terrine.report.tables import print_advice
+
+        if found.choice is not None:
+            print_choice(found.choice)
+        if isinstance(found, DryRun):
+            print_dry_run(found)
+        else:
+            print_probe_dry_run(found)
+        print_advice(found.advice)
+        if plot is not None:
+            print(f"Plot: {plot}")
+    found.advice.check()  # a run would stop here
+
+
+def _plot_routes(found: DryRun | ProbeDryRun, path: Path) -> None:
+    from terrine.report.plots import signal_plot
+    from terrine.runs.probe_dry_run import signals
+
+    if (lines := signals(found.guarantee, found.advice.units)) is None:
+        raise InputError("--plot needs data.units_planned: it shows what that number of units can teach a probe.")
+    signal_plot(lines, path)
+
+
+def print_choice(choice: RouteChoice) -> None:
+    """Which route a run takes, and why."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="Teachers or a probe?", title_style="bold")
+    for name in ("route", "what it needs, at least", "it has", "right, rehearsed"):
+        table.add_column(name, justify="right" if name in ("it has", "right, rehearsed") else "left")
+    rows = choice.rows()
+    if not any(row[-1] for row in rows):
+        table.columns.pop()
+    for row in rows:
+        table.add_row(*map(escape, row[: len(table.columns)]))
+    Console().print(table)
+    print(choice.reason)
+
+
+def print_probe_dry_run(found: ProbeDryRun) -> None:
+    """How a probe would be trained, and what that costs."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from terrine.accounting.curves import round_up
+
+    table = Table(title="What this run would do", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    planned = "which is public here" if found.units.public else "planned; the true number stays private"
+    table.add_row("units", f"{found.units.number:,}", f"{planned}; {escape(found.data)}")
+    table.add_row("features", f"{found.plan.settings.n_features:,}", f"of each row, of kind {found.features}")
+    table.add_row("steps", f"{found.plan.settings.steps:,}", "of one training; each adds up a gradient of every unit")
+    table.add_row("clip", f"{found.clip:.3g}", "the longest gradient of one unit")
+    table.add_row("noise", f"{found.noise:.3g}", "standard deviation, on every number of a sum")
+    table.add_row("labels", f"{found.n_public:,}", f"all public rows, in {found.n_classes} classes; they cost nothing")
+    table.add_row("student", found.student, "")
+    epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
+    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, of the whole training")
+    table.add_row("neighbors", "", found.guarantee.relation.sentence)
+    Console().print(table)
+
+
+def print_probe(run: ProbeRun) -> None:
+    """What a probe's labels are, and the guarantee."""
+    shown = run.guarantee()
+    print(f"The probe learned by {shown.in_words}.")
+    print(f"{shown.labeled:,} public rows were labeled: all of them. Labels cost nothing more.")
+    print_guarantee(shown)
+
+
+def print_dry_run(found: DryRun) -> None:
+    """What a run would do, and its worst-case cost."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from terrine.accounting.curves import round_up
+
+    table = Table(title="What this run would do", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("teachers", f"{found.n_teachers:,}", f"{found.teacher}, on {escape(found.data)}")
+    answering = [("mechanism", found.mechanism)] if found.mechanism is not None else []
+    answering += [(f"round {k}", one.mechanism) for k, one in enumerate(found.rounds, start=1)]
+    for k, (name, chosen) in enumerate(answering):
+        mechanism = mechanism_to_json(chosen)
+        kind = mechanism.pop("kind")
+        table.add_row(name, str(kind), ", ".join(f"{key}={value:g}" for key, value in mechanism.items()))
+        if found.rounds:
+            one = found.rounds[k]
+            table.add_row("", "", f"at most {one.n_queries:,} questions and {one.n_answers:,} answers")
+    of_rows = f"{'about' if found.rounds else 'of'} {found.n_public:,} public rows"
+    table.add_row("questions, at most", f"{found.n_queries:,}", of_rows)
+    table.add_row("answers, at most", f"{found.n_answers:,}", f"in {found.n_classes} classes")
+    table.add_row("student", found.student, "")
+    epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
+    why = "of a tested release, whether it passes or not" if found.tested else "worst case: whatever the votes are"
+    table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, {why}")
+    Console().print(table)
+    for words in (*found.tested, *found.cost):
+        print(f"- {words}")
+
+
+def warn_first(run: AnyRun) -> None:
+    """What the owner should know before anything is taught or spent; on stderr, in JSON mode too."""
+    from terrine.runs.remote import RemoteRun
+
+    if not isinstance(run, RemoteRun) and not (run.folder / "ledger.json").exists():
+        for one in run.advice.warnings:
+            print(f"terrine: warning: {one}", file=sys.stderr)
+
+
+def print_cost(shown: PublishedGuarantee) -> None:
+    if shown.cost is not None:
+        print(shown.cost.in_words)
+
+
+def print_label(run: Run | RemoteRun) -> None:
+    shown = run.guarantee()
+    if shown.test == "passed":
+        print("The private test passed: all answers of the tested release are published.")
+    print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")
+    for k, one in enumerate(shown.rounds, start=1):
+        print(f"Round {k}: {one.plan_in_words}; {one.in_words}.")
+    if shown.repeated:
+        print(f"{shown.repeated:,} more rows repeat one of these queries: they share its answer, at no cost.")
+    if shown.unasked and shown.rounds:
+        print(f"{shown.unasked:,} were never asked: their round had all its answers, or the budget was used up.")
+    elif shown.unasked:
+        full = "key's quota" if shown.why_unasked == "quota_exhausted" else "budget"
+        print(f"{shown.unasked:,} were never asked: the {full} was used up before.")
+    print_guarantee(shown)
+
+
+def print_guarantee(shown: PublishedGuarantee | PublishedProbe) -> None:
+    from terrine.accounting.curves import round_up
+
+    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
+    if shown.secure_noise:
+        print(f"Guarantee: {epsilon}")
+    else:
+        print(
+            "No guarantee: seeded noise was drawn from this ledger, which protects nobody. Do not publish the answers."
+        )
+        print(f"With secure noise it would have been {epsilon}")
+
+
+def print_student(run: AnyRun, result: StudentResult | None) -> None:
+    if result is not None and result.accuracy is not None and result.interval is not None:
+        low, high = result.interval
+        print(f"Student: {result.accuracy:.1%} right on {result.n_test:,} test rows ({low:.1%} to {high:.1%}).")
+    print(f"The student is in {run.folder}/student, with its model card.")

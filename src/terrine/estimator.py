@@ -39,7 +39,7 @@ from terrine.published import LedgerHead, PublishedGuarantee
 from terrine.runs.fit_rounds import ask_planned, refuse_alone, wanted_rounds
 from terrine.runs.plan_rounds import PlannedRound, filter_of
 from terrine.schema import Schema, read_table
-from terrine.students import SupervisedStudent, fit_student, never_predicted, try_student
+from terrine.students import SupervisedStudent, fit_student, judged, try_student, warn_of
 from terrine.teachers import SklearnTeacher, poll_teachers
 from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.tested_route import STANDINS, Route, planned_route
@@ -250,8 +250,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
         lessons[asked] = answers.labels
         student = fit_student(self._student(), everything, lessons, classes=names, seed=seed)
+        student = judged(student, self._student(), everything, lessons, seed=seed)
+        warn_of(student, everything, lessons)
         self.student_ = student if self.encoder_ is None else replace(student, extra=self.encoder_.files())
-        never_predicted(self.student_, everything)
         self.answers_: Answers = answers
         shown, secure = paid.budget.guarantee(), answers.secure and paid.secure
         self._guarantee = shown if secure else None

@@ -223,4 +223,6 @@ def print_student(run: AnyRun, result: StudentResult | None) -> None:
     if result is not None and result.accuracy is not None and result.interval is not None:
         low, high = result.interval
         print(f"Student: {result.accuracy:.1%} right on {result.n_test:,} test rows ({low:.1%} to {high:.1%}).")
+    for one in () if result is None else result.verdicts:
+        print(one.in_words)
     print(f"The student is in {run.folder}/student, with its model card.")

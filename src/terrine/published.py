@@ -214,5 +214,6 @@ class PublishedProbe(Guarantee):
         )
 
     def to_json(self) -> JsonObject:
-        found = super().to_json() | {"publishable": self.secure_noise}
+        mechanism = {"kind": "noisy_sums", "steps": self.steps, "clip": self.clip, "noise": self.noise}
+        found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
         return {name: value for name, value in found.items() if value is not None or name == "order"}

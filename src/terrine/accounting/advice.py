@@ -181,10 +181,11 @@ def advise_probe(
 def _about_signal(signal: float, epsilon: float, units: Units, enough: float | None) -> list[Finding]:
     what = f"{units.number:,} units{'' if units.public else ' (planned)'}"
     if signal >= WEAK_SIGNAL:
-        says = f"The probe learns from {what}, enough for ε = {epsilon:g}: no step is lost in noise."
+        says = f"The probe learns from {what}, which is enough at ε = {epsilon:g}."
         return [Finding(code="units", severity="info", says=says)]
     least = units.number * WEAK_SIGNAL / signal
-    more = f"About {float(f'{least:.1g}'):,.0f} units" + ("" if enough is None else f", or ε = {enough:g},")
+    tens = 10 ** math.floor(math.log10(least))
+    more = f"About {math.ceil(least / tens) * tens:,} units" + ("" if enough is None else f", or ε = {enough:g},")
     advice = f"{more} would be enough."
     if signal < LOST_SIGNAL:
         says = (

@@ -299,7 +299,8 @@ def run_command(
 ) -> None:
     """From settings to a student: all five stages.
 
-    Teach, vote, label, learn, report; by the private probe there is no vote. If it is interrupted, the same command goes on where it stopped.
+    Teach, vote, label, learn, report; by the private probe there is no vote.
+    If it is interrupted, the same command goes on where it stopped.
     """
     if dry_run:
         describe(source, as_json=as_json, plot=plot)

@@ -170,6 +170,8 @@ def signal_plot(line: SignalLine, path: Path) -> None:
     axes.annotate(f"this plan, ε = {line.here[0]:.3g}", line.here, xytext=(8, -14), textcoords="offset points")
     axes.set(xscale="log", yscale="log", xlabel="ε (lower is more private)", ylabel="what the units say over the noise")
     axes.set_xlim(line.epsilons[0], line.epsilons[-1])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(low, high)
     axes.set_title(f"What {line.units:,} units can teach a probe\n{line.relation}", fontsize=11)
     axes.grid(alpha=0.25)

@@ -429,7 +429,7 @@ def read_config(path: str | Path) -> RunConfig:
 
 
 def read_settings(path: str | Path) -> Settings:
-    """A run's settings; those with a [labels] table ask a label service, those with route = "probe" have no teachers."""
+    """A run's settings; with a [labels] table it asks a label service, with route = "probe" it has no teachers."""
     path = Path(path)
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))

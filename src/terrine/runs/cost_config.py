@@ -22,7 +22,7 @@ class CostSettings(BaseModel):
             return self
         if found.get("mechanism") in ("lnmax", "rounds"):
             raise ValueError('publish_cost = true takes mechanism = "confident" or "gnmax", or a plan of one of them')
-        if found.get("route") is not None:
+        if found.get("route") == "tested":
             raise ValueError('publish_cost = true does not go with route = "tested", whose target is the cost')
         return self
 

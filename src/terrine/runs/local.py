@@ -21,7 +21,7 @@ from terrine.accounting.advice import Advice
 from terrine.accounting.consensus import Consensus, consensus
 from terrine.budgets import Budget, TestedBudget
 from terrine.datasets import PrivateData, PublicData, Task
-from terrine.errors import InputError, LedgerError, StoreError, TestFailedError
+from terrine.errors import InputError, StoreError, TestFailedError
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
@@ -52,8 +52,8 @@ from terrine.runs.factories import (
     teacher_of,
 )
 from terrine.runs.features import features_of
-from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.probe_plan import check_neighbors, covered
+from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
 from terrine.runs.route import settle
 from terrine.runs.served import ServedTeachers

@@ -111,7 +111,9 @@ class ProbeRun(Learning):
         try:
             return ProbePlan.from_json(read_json(path, "terrine teach"))
         except (InputError, KeyError, TypeError, ValueError):
-            raise InputError(f"{path} is damaged. Put it back as it was; before the first step it may be deleted.")
+            raise InputError(
+                f"{path} is damaged. Put it back as it was; before the first step it may be deleted."
+            ) from None
 
     @cached_property
     def advice(self) -> Advice:

@@ -121,10 +121,10 @@ class ProbePlan:
     @classmethod
     def from_json(cls, value: Any) -> ProbePlan:
         if value.get("schema") != SCHEMA:
-            raise InputError(f"this is no plan of a probe of schema {SCHEMA}.")
+            raise InputError(f"the plan does not have the schema {SCHEMA}.")
         budget = budget_from_json(value["budget"])
         if not isinstance(budget, TrainingBudget):
-            raise InputError("this is no plan of a probe: its budget pays for something else.")
+            raise InputError("the plan is not that of a probe: its budget does not pay for a training.")
         return cls(settings=ProbeSettings.from_json(value["settings"]), budget=budget)
 
 

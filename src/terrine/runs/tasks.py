@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine._files import write_atomically
-from terrine.datasets import PrivateData, PublicData, Task, load, read_labelled, read_private, read_public, read_public_labels
+from terrine.datasets import (
+    PrivateData,
+    PublicData,
+    Task,
+    load,
+    read_labelled,
+    read_private,
+    read_public,
+    read_public_labels,
+)
 from terrine.errors import AdviceWarning, DataError, InputError
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, Schema, Table, draft, is_table, read_table

@@ -15,7 +15,15 @@ from terrine.students.lessons import SEEDED, About, public
 from terrine.students.verdict import Verdict, warnings_of
 
 SCHEMA = "terrine.card/1"
-_MECHANISMS = {"lnmax": "LNMax", "gnmax": "GNMax", "confident": "Confident-GNMax", "interactive": "Interactive-GNMax"}
+SUMS = "noisy_sums"  # the mechanism of a probe
+_MECHANISMS = {
+    "lnmax": "LNMax",
+    "gnmax": "GNMax",
+    "confident": "Confident-GNMax",
+    "interactive": "Interactive-GNMax",
+    SUMS: "noisy sums of gradients",
+}
+_RELEASED = {SUMS: "noisy sums"}  # what a private mechanism gave; else labels
 _IN_VOTES = {"threshold", "sigma", "sigma_check", "sigma_vote", "scale"}
 _LONGEST = 100  # characters of a setting on the page
 
@@ -182,8 +190,9 @@ def page(card: Card, about: About, *, columns: Sequence[str] = ()) -> str:
             "",
             *_privacy(card),
             "",
-            "The model was trained on public rows and on labels that a private mechanism released, and on nothing "
-            "else: using, copying or changing it costs no further privacy.",
+            f"The model was made from public rows and from {_RELEASED.get(card.mechanism or '', 'labels')} that a "
+            "private mechanism released, and from nothing else: using, copying or changing it costs no further "
+            "privacy.",
             "",
             "## Accuracy",
             "",
@@ -263,7 +272,7 @@ def _model(card: Card, about: About, columns: Sequence[str]) -> list[tuple[str, 
         ("input", _input(about, columns)),
         ("public rows", f"{about.n_public:,}, of them {about.n_answered:,} with a released label"),
         ("labels left out as probably wrong", f"{about.n_answered - about.n_learned:,}"),
-        ("noise of the labels", about.noise),
+        ("noise of the sums" if card.mechanism == SUMS else "noise of the labels", about.noise),
         ("seed", str(about.seed)),
     ]
 

@@ -11,6 +11,7 @@ import typer
 
 from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.cli.showing import (
+    check_asked,
     describe,
     print_cost,
     print_guarantee,
@@ -214,6 +215,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         run.label(progress=progress)
     if as_json:
         print_json(run.guarantee().to_json())
+        check_asked(run)
         return
     if isinstance(run, ProbeRun):
         print_probe(run)
@@ -226,6 +228,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
 
         print(f"No answer names {len(missing)} of the {len(run.task.classes)} classes: {listed(missing)}.")
     print(f"Next: terrine {'cost' if publishes_cost(run) else 'learn'} {run.folder}")
+    check_asked(run)
 
 
 @app.command("cost")
@@ -342,6 +345,7 @@ def run_command(
         student = {} if result is None else result.to_json()
         found = {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": student}
         print_json({**found, **secret})
+        check_asked(run)
         return
     if isinstance(run, ProbeRun):
         print_probe(run)
@@ -352,6 +356,7 @@ def run_command(
         print_secret(secret, shown.n_teachers)
     print_student(run, result)
     print(f"Report: {path}")
+    check_asked(run)
 
 
 @app.command("rehearse")

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from terrine.datasets import PublicData
 from terrine.runs.config import read_config
-from terrine.runs.local import Run
+from terrine.runs.opening import begin_run
 from terrine.schema import Date, Number, Schema, Text
 from terrine.students import SupervisedStudent, fit_student, load_student
 
@@ -99,7 +99,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     clinic(here)
-    code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "1000")
+    code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "500")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "Next: terrine run run.toml --dry-run"
     schema = Schema.from_toml((here / "schema.toml").read_text())
@@ -313,7 +313,7 @@ def test_arrays(here, terrine):
     options = ("--private", "private.npz", "--public", "public.npz", "--classes", "no,yes", "--units", "500")
     assert terrine("init", *options).code == 0
     assert not (here / "schema.toml").exists()
-    run = Run.create(read_config(here / "run.toml"), here / "run")
+    run = begin_run(read_config(here / "run.toml"), here / "run")
     assert run.task.classes == ("no", "yes")
 
 
@@ -353,3 +353,19 @@ def test_a_private_file_without_a_header_is_not_written_into_the_schema(terrine,
     assert "line of column names" in err
     assert not any(value in err for value in ("47", "HIV"))
     assert not (tmp_path / "new" / "schema.toml").exists()
+
+
+def test_the_epsilon_and_a_consensus_for_the_rows_of_a_teacher(here, terrine):
+    clinic(here)
+    found = {}
+    for units, options in ((20_000, ()), (400, ("--epsilon", "1"))):
+        folder = here / str(units)
+        options = ("--label", "ill", "--classes", "no,yes", "--units", units, "--out", folder / "run.toml", *options)
+        assert terrine("init", "--private", "private.csv", "--public", "public.csv", *options).code == 0
+        made = tomllib.loads((folder / "run.toml").read_text())
+        found[units] = (made["teachers"]["number"], made["privacy"]["consensus"], made["privacy"]["epsilon"])
+    assert found == {20_000: (200, 0.8, 2.0), 400: (10, 0.7, 1.0)}
+    refused = terrine("init", "--private", "private.csv", "--public", "public.csv", "--label", "ill",
+                      "--classes", "no,yes", "--out", here / "x.toml", "--epsilon", "0")  # fmt: skip
+    assert refused.code == 2
+    assert "--epsilon must be above 0" in refused.err

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,11 @@ ACCURATE = 0.8  # share of answers that name the plurality, below which a studen
 # Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
+
+
+def consensus_for(units_per_teacher: float) -> float:
+    """What to assume where nothing is known of the task: docs/guides/epsilon.md, Consensus."""
+    return 0.8 if units_per_teacher >= 100 else 0.7 if units_per_teacher >= 30 else 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +122,7 @@ def advise(
     consensus: float | None = None,
     accept_large_delta: bool = False,
     target: float | None = None,
+    instead: Callable[[], str] = str,
 ) -> Advice:
     """Look at a plan from all sides that public numbers show.
 
@@ -128,6 +135,7 @@ def advise(
         consensus: the assumption that ``standin`` was made from, to name it.
         accept_large_delta: a delta that is too large is then a warning.
         target: epsilon of a tested release, which claims that in place of the worst case.
+        instead: where the answers are too few, what would give more, in a sentence.
     """
     share = None if units is None or n_teachers is None else units.number / n_teachers
     expected = accuracy = None
@@ -143,7 +151,7 @@ def advise(
         *_about_delta(delta, units, accept=accept_large_delta),
         *about_epsilon(epsilon if target is None else target),
         *_about_public_rows(n_queries, n_public),
-        *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
+        *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin, instead),
     ]
     order = ("refuse", "warn", "info")
     return Advice(
@@ -298,6 +306,7 @@ def _about_answers(
     n_classes: int | None,
     consensus: float | None,
     standin: Votes | None,
+    instead: Callable[[], str],
 ) -> list[Finding]:
     found = []
     if expected is not None and accuracy is not None:
@@ -325,6 +334,8 @@ def _about_answers(
     answers = float(n_answers) if expected is None else expected
     some = "at most" if expected is None else "about"
     more = "Use a larger ε, more teachers or more public rows, or merge rare classes."
+    if answers < ANSWERS_EACH * n_classes:
+        more = f"{more} {instead()}".strip()
     if answers < n_classes:
         found.append(
             Finding(

@@ -99,7 +99,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     clinic(here)
-    code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "500")
+    code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "1000")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "Next: terrine run run.toml --dry-run"
     schema = Schema.from_toml((here / "schema.toml").read_text())
@@ -360,12 +360,22 @@ def test_the_epsilon_and_a_consensus_for_the_rows_of_a_teacher(here, terrine):
     found = {}
     for units, options in ((20_000, ()), (400, ("--epsilon", "1"))):
         folder = here / str(units)
-        options = ("--label", "ill", "--classes", "no,yes", "--units", units, "--out", folder / "run.toml", *options)
+        options = (
+            "--label",
+            "diagnosis",
+            "--classes",
+            "no,yes",
+            "--units",
+            units,
+            "--out",
+            folder / "run.toml",
+            *options,
+        )
         assert terrine("init", "--private", "private.csv", "--public", "public.csv", *options).code == 0
         made = tomllib.loads((folder / "run.toml").read_text())
         found[units] = (made["teachers"]["number"], made["privacy"]["consensus"], made["privacy"]["epsilon"])
     assert found == {20_000: (200, 0.8, 2.0), 400: (10, 0.7, 1.0)}
-    refused = terrine("init", "--private", "private.csv", "--public", "public.csv", "--label", "ill",
+    refused = terrine("init", "--private", "private.csv", "--public", "public.csv", "--label", "diagnosis",
                       "--classes", "no,yes", "--out", here / "x.toml", "--epsilon", "0")  # fmt: skip
     assert refused.code == 2
     assert "--epsilon must be above 0" in refused.err

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from terrine import _validate
@@ -28,6 +28,7 @@ WEAK_EPSILON = 10.0
 ACCURATE = 0.8  # share of answers that name the plurality, below which a student learns mostly noise
 # Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
+_TOO_FEW = ("fewer_answers_than_classes", "few_answers")
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
 
 
@@ -151,8 +152,11 @@ def advise(
         *_about_delta(delta, units, accept=accept_large_delta),
         *about_epsilon(epsilon if target is None else target),
         *_about_public_rows(n_queries, n_public),
-        *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin, instead),
+        *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
     ]
+    if any(one.code in _TOO_FEW for one in found):
+        more = instead()
+        found = [replace(one, advice=f"{one.advice} {more}".strip()) if one.code in _TOO_FEW else one for one in found]
     order = ("refuse", "warn", "info")
     return Advice(
         findings=tuple(sorted(found, key=lambda one: order.index(one.severity))),
@@ -306,7 +310,6 @@ def _about_answers(
     n_classes: int | None,
     consensus: float | None,
     standin: Votes | None,
-    instead: Callable[[], str],
 ) -> list[Finding]:
     found = []
     if expected is not None and accuracy is not None:
@@ -334,8 +337,6 @@ def _about_answers(
     answers = float(n_answers) if expected is None else expected
     some = "at most" if expected is None else "about"
     more = "Use a larger ε, more teachers or more public rows, or merge rare classes."
-    if answers < ANSWERS_EACH * n_classes:
-        more = f"{more} {instead()}".strip()
     if answers < n_classes:
         found.append(
             Finding(

@@ -25,7 +25,6 @@ LONGER = {
     "which_route.choose_route": "public numbers of a plan, each by its name",
     "runs/rehearse_routes.rehearse_routes": "what a fit takes, by name",
     "runs/rehearsal.rehearse": "a grid, by name",
-    "runs/rehearse_routes.rehearse_routes": "what two routes need, by name",
     "runs/rehearsal._cell": "one cell of the grid",
     "teachers/ensemble._prepared": "one more than seven: what fit_teachers and poll_teachers share",
     "cli/begin._settings": "of one command",

@@ -148,3 +148,5 @@ def test_what_the_page_says_of_mu():
         mu = signal(epsilon=epsilon, delta=1e-5, planned_units=1)
         assert float(shown) == pytest.approx(mu, abs=0.5 * 10 ** -len(shown.split(".")[1]))
         assert f"{shown} at {'ε = ' if epsilon == 0.1 else ''}{epsilon}" in said
+    for _, needs, has, _ in choose_route(**PLAN, **SIZES).rows():
+        assert f"{needs} | {has} |" in said

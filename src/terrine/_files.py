@@ -1,10 +1,13 @@
-"""Files that are whole or not there: temporary name, fsync, rename."""
+"""Files and folders that are whole or not there: temporary name, fsync, rename."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +61,45 @@ def _blamed(path: Path) -> Iterator[None]:
         if error.errno is None or not str(error.filename or ".tmp").endswith(".tmp"):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Call ``write`` on a new folder beside one, put the new one in its place, and delete the other.
+
+    In one step where the system can exchange two names. Elsewhere in two: `restore_folder` mends a kill between them.
+    """
+    restore_folder(folder)
+    new, old = _beside(folder)
+    write(new)
+    if not _exchange(new, folder):
+        os.rename(folder, old)
+        os.rename(new, folder)
+    sync_folder(folder.parent)
+    restore_folder(folder)
+
+
+def restore_folder(folder: Path) -> None:
+    """Mend what a kill in `replace_folder` left: the folder is back in its place, and nothing lies beside it."""
+    new, old = _beside(folder)
+    if not folder.exists() and old.is_dir():
+        os.rename(old, folder)
+        sync_folder(folder.parent)
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Whether the system exchanged two names in one step."""
+    system, a, b = ctypes.CDLL(None), os.fsencode(first), os.fsencode(second)
+    if sys.platform == "darwin":
+        return bool(system.renamex_np(a, b, 2) == 0)  # RENAME_SWAP
+    if not hasattr(system, "renameat2"):
+        return False
+    return bool(system.renameat2(-100, a, -100, b, 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def sync_folder(folder: Path) -> None:

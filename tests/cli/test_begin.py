@@ -353,3 +353,29 @@ def test_a_private_file_without_a_header_is_not_written_into_the_schema(terrine,
     assert "line of column names" in err
     assert not any(value in err for value in ("47", "HIV"))
     assert not (tmp_path / "new" / "schema.toml").exists()
+
+
+def test_the_epsilon_and_a_consensus_for_the_rows_of_a_teacher(here, terrine):
+    clinic(here)
+    found = {}
+    for units, options in ((20_000, ()), (400, ("--epsilon", "1"))):
+        folder = here / str(units)
+        options = (
+            "--label",
+            "diagnosis",
+            "--classes",
+            "no,yes",
+            "--units",
+            units,
+            "--out",
+            folder / "run.toml",
+            *options,
+        )
+        assert terrine("init", "--private", "private.csv", "--public", "public.csv", *options).code == 0
+        made = tomllib.loads((folder / "run.toml").read_text())
+        found[units] = (made["teachers"]["number"], made["privacy"]["consensus"], made["privacy"]["epsilon"])
+    assert found == {20_000: (200, 0.8, 2.0), 400: (10, 0.7, 1.0)}
+    refused = terrine("init", "--private", "private.csv", "--public", "public.csv", "--label", "diagnosis",
+                      "--classes", "no,yes", "--out", here / "x.toml", "--epsilon", "0")  # fmt: skip
+    assert refused.code == 2
+    assert "--epsilon must be above 0" in refused.err

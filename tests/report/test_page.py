@@ -572,3 +572,29 @@ def test_long_spending_stays_small(tmp_path):
     found = page(tmp_path, facts)
     assert len(found.html.encode()) < 100_000
     assert "19,999 questions" in found.text
+
+
+def test_a_student_beside_a_constant_is_shown_and_one_below_it_is_not_called_best(tmp_path):
+    facts = made_up()
+    one = {"judged_on": "test", "n": 500, "commonest": "3", "right": 0.618, "constant": 0.604, "lead": 0.014}
+    tried = {"right": 0.6, "lead": 0.0, "error": 0.0}
+    facts["student"] |= {
+        "verdicts": [one | {"interval": [-0.01, 0.038]}],
+        "warnings": ["It is not clear that the student is better than a constant."],
+        "settings": {"compared": {"linear": tried}, "compared_on": "answers", "chosen": "linear"},
+    }
+    write_report(tmp_path / "report.html", facts)
+    plain = (tmp_path / "report.html").read_text()
+    for words in (
+        "Beside a constant",
+        "60.4%",
+        "+1.4 (-1.0 to +3.8) points",
+        "<strong>Warning:</strong> It is not clear",
+    ):
+        assert words in plain
+    assert "was right most often and is kept" in plain
+    facts["student"]["settings"]["below_constant"] = True
+    write_report(tmp_path / "report.html", facts)
+    below = (tmp_path / "report.html").read_text()
+    assert "was right most often and is kept" not in below
+    assert "always naming the commonest class was right at least as often as each of them" in below

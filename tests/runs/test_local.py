@@ -576,7 +576,9 @@ def test_a_student_may_be_changed_until_it_has_learned(settings, tmp_path):
     assert (run.folder / "answers.npz").read_bytes() == charged
     run.learn()
     settings.write_text(SETTINGS)
-    with pytest.raises(InputError, match=r"different student\.options, .*the student has learned"):
+    with pytest.raises(
+        InputError, match=r"different student\.options, .*terrine learn SETTINGS\.toml --again --out .*/r"
+    ):
         Run.create(settings, tmp_path / "r")
     settings.write_text(SETTINGS.replace(STUDENT, STUDENT + "options = {C = 2.0}\n").replace("seed = 3", "seed = 4"))
     with pytest.raises(InputError, match=r"different seed, .*asked and charged"):

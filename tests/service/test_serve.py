@@ -145,10 +145,48 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     assert 10 < answers.n_answered < 150
     said = server.said.splitlines()
     assert "dashboard" in said[0]
-    lines = [json.loads(line) for line in said[1:]]
+    assert said[1] == "Left of the budget: 150 answers to at most 200 questions."
+    lines = [json.loads(line) for line in said[2:]]
     asked = [line for line in lines if line.get("route") == "/v1/labels"]
     assert [line["rows"] for line in asked[:3]] == [64, 64, 22]
     assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}
+
+
+def test_a_budget_that_is_spent_is_said_before_anyone_asks(run_folder, tmp_path, terrine):
+    run = Run(run_folder)
+    asked = run.task.public.X[:200]
+    with run.ledger() as ledger:
+        first = Labeller(run.voters(), run.mechanism, ledger).label(asked, request_id="all")
+    made = terrine("keys", "create", run_folder, "--name", "late")
+    assert "Warning: nothing is left of this budget" in made.err
+    with Serving(run_folder) as server:
+        with client_of(server.url, made.out.strip()) as http:  # what was asked before is free
+            found = http.post("/v1/labels", json={"request_id": "again", "rows": asked[:5].tolist()})
+        named = [None if k < 0 else run.task.classes[k] for k in first.labels[:5].tolist()]
+        assert found.json()["labels"] == named
+        settings = tmp_path / "remote.toml"
+        settings.write_text(REMOTE.replace("URL", server.url).replace("queries = 150", 'queries = 20\nask = "first"'))
+        whole = terrine("run", settings, "--out", tmp_path / "whole", TERRINE_API_KEY=made.out.strip())
+        settings.write_text(settings.read_text().replace("queries = 20", "queries = 230"))
+        short = terrine("run", settings, "--out", tmp_path / "short", "--json", TERRINE_API_KEY=made.out.strip())
+    assert "Warning: nothing is left of this budget. New questions get no answer" in server.said.splitlines()[1]
+    assert whole.code == 0, whole.err
+    assert short.code == 3
+    assert "The service's budget was used up: 30 of the questions were never asked" in short.err
+    assert json.loads(short.out)["guarantee"]["unasked"] == 30
+    assert (tmp_path / "short" / "report.html").is_file()  # what it had is kept
+
+
+def test_a_key_without_a_quota_left_is_one_line(run_folder, tmp_path, terrine):
+    made = terrine("keys", "create", run_folder, "--name", "none", "--quota", "0", "--json")
+    assert json.loads(made.out)["left"] == {"queries": 200, "answers": 150}
+    with Serving(run_folder) as server:
+        (tmp_path / "remote.toml").write_text(REMOTE.replace("URL", server.url))
+        found = terrine("run", tmp_path / "remote.toml", "--out", tmp_path / "r",
+                        TERRINE_API_KEY=json.loads(made.out)["key"])  # fmt: skip
+    assert found.code == 3
+    assert [line for line in found.err.splitlines() if line.startswith("terrine: Not enough quota")]
+    assert "Traceback" not in found.err
 
 
 def test_two_workers_on_postgresql(run_folder, tmp_path, terrine, refused):

@@ -74,6 +74,8 @@ def test_a_program_reads_what_holds(folder):
         "n_test": 1500,
         "interval": [0.9195438761234567, 0.9449123456789012],
         "notes": ["one | two"],
+        "verdicts": [],
+        "warnings": [],
     }
     card = load_student(folder).card
     assert card == Card.from_json(card.to_json())
@@ -168,7 +170,8 @@ def test_a_card_that_cannot_be_read_is_refused(folder):
 def test_a_run_reads_its_student_s_result_back():
     facts = json.loads((GOLDEN / "student.json").read_text())
     result = StudentResult.from_json(facts)
-    assert result.to_json() == {**facts, "never_predicted": []}
+    more: dict[str, object] = {"never_predicted": [], "verdicts": [], "seldom_predicted": {}, "warnings": []}
+    assert result.to_json() == {**facts, **more}
     assert result.interval == (0.9286523998213858, 0.9999999999999998)
     with pytest.raises(InputError, match="StudentResult, interval"):
         StudentResult.from_json({**facts, "interval": [0.5]})

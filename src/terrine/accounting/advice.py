@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from terrine import _validate
@@ -27,7 +28,13 @@ WEAK_EPSILON = 10.0
 ACCURATE = 0.8  # share of answers that name the plurality, below which a student learns mostly noise
 # Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
+_TOO_FEW = ("fewer_answers_than_classes", "few_answers")
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
+
+
+def consensus_for(units_per_teacher: float) -> float:
+    """What to assume where nothing is known of the task: docs/guides/epsilon.md, Consensus."""
+    return 0.8 if units_per_teacher >= 100 else 0.7 if units_per_teacher >= 30 else 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +123,7 @@ def advise(
     consensus: float | None = None,
     accept_large_delta: bool = False,
     target: float | None = None,
+    instead: Callable[[], str] = str,
 ) -> Advice:
     """Look at a plan from all sides that public numbers show.
 
@@ -128,6 +136,7 @@ def advise(
         consensus: the assumption that ``standin`` was made from, to name it.
         accept_large_delta: a delta that is too large is then a warning.
         target: epsilon of a tested release, which claims that in place of the worst case.
+        instead: where the answers are too few, what would give more, in a sentence.
     """
     share = None if units is None or n_teachers is None else units.number / n_teachers
     expected = accuracy = None
@@ -145,6 +154,9 @@ def advise(
         *_about_public_rows(n_queries, n_public),
         *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
     ]
+    if any(one.code in _TOO_FEW for one in found):
+        more = instead()
+        found = [replace(one, advice=f"{one.advice} {more}".strip()) if one.code in _TOO_FEW else one for one in found]
     order = ("refuse", "warn", "info")
     return Advice(
         findings=tuple(sorted(found, key=lambda one: order.index(one.severity))),

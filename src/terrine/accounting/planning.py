@@ -35,6 +35,7 @@ _SAMPLE = 400  # stand-in queries looked at: enough to plan by
 _EXACT_SAMPLE = 100  # with the exact accountant
 _EXACT_ORDERS: Array = np.geomspace(2.0, 200.0, 24)
 
+ASSUMED = "Do not raise consensus unless you have a reason to: it is an assumption, and teachers do not follow it."
 PlanAccountant = Literal["worst-case", "exact"]
 
 
@@ -156,8 +157,8 @@ def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | No
             return proposal
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers pays for no answers of which "
-        f"{min_accuracy:.0%} name the plurality. Take more teachers, more consensus, a larger "
-        "epsilon or a lower min_accuracy."
+        f"{min_accuracy:.0%} name the plurality. Take more teachers, a larger epsilon "
+        f"or a lower min_accuracy. {ASSUMED}"
     )
 
 
@@ -308,8 +309,8 @@ def most_questions(
         return noise, some
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {standin.n_teachers} teachers pays for no answer that names the "
-        f"plurality {min_accuracy:.0%} of the time. Take more teachers, more consensus, a larger epsilon or a lower "
-        "min_accuracy."
+        f"plurality {min_accuracy:.0%} of the time. Take more teachers, a larger epsilon or a lower "
+        f"min_accuracy. {ASSUMED}"
     )
 
 

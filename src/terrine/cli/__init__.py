@@ -1,6 +1,7 @@
 """The command line: library verbs, no logic of its own.
 
-Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted, 4 a tested release did not pass.
+Exit codes: 0 ok, 2 bad input (one line), 3 budget exhausted (also where it ended before a service had answered all
+questions), 4 a tested release did not pass.
 """
 
 from __future__ import annotations

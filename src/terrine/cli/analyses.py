@@ -327,6 +327,7 @@ def plan_command(
     )
     console.print("What a file of votes would cost with these numbers:")
     print(f"  {command}")
+    print("Confident-GNMax withholds unsure answers. terrine init writes gnmax, which answers all: fewer, but any row.")
     if route:
         print_route(tested, proposal)
         if tested is not None and tested.pays:

@@ -13,6 +13,7 @@ import typer
 
 from terrine._files import write_atomically
 from terrine._toml import toml_value
+from terrine.accounting.advice import consensus_for
 from terrine.cli.common import app
 from terrine.errors import InputError
 
@@ -42,6 +43,7 @@ def init_command(
     units: Annotated[
         int | None, typer.Option(help="About how many people (or rows) you have: a round, public number.", min=1)
     ] = None,
+    epsilon: Annotated[float, typer.Option(help="The guarantee: smaller protects more, and teaches less.")] = 2.0,
     image_shape: Annotated[str | None, typer.Option(help="Of images: 28x28, or 32x32x3 for color.")] = None,
     out: Annotated[Path, typer.Option(help="The settings to write; schema.toml is written beside it.")] = Path(
         "run.toml"
@@ -51,6 +53,8 @@ def init_command(
 
     The schema is drafted from the public file alone. Of the private file only the names of its columns are read.
     """
+    if not 0 < epsilon < math.inf:
+        raise InputError(f"--epsilon must be above 0, got {epsilon:g}.")
     kind = _kind(public)
     table = kind in (TABLE, TEXTS)
     for file in (out, *([out.parent / "schema.toml"] if table else [])):
@@ -78,6 +82,7 @@ def init_command(
         names=None if table else names,
         unit=None if table and not private.is_dir() else unit,
         units=units,
+        epsilon=epsilon,
         shape=shape,
         n_classes=len(names),
         table=table,
@@ -179,6 +184,7 @@ def _settings(
     names: list[str] | None,
     unit: str | None,
     units: int | None,
+    epsilon: float,
     shape: list[int] | None,
     n_classes: int,
     table: bool,
@@ -213,10 +219,11 @@ def _settings(
         "[privacy]",
         'route = "auto"  # teachers or a private probe, by these public numbers: terrine run --dry-run says which and',
         '#   why. "teachers" fixes the one; "probe" the other, without [teachers], mechanism and consensus',
-        "epsilon = 2.0  # the guarantee: smaller protects more, and teaches less",
+        f"epsilon = {epsilon}  # the guarantee: smaller protects more, and teaches less",
         f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
         'mechanism = "gnmax"  # of teachers, as consensus is',
-        "consensus = 0.8  # an assumption: the share of teachers that agree on an ordinary row",
+        f"consensus = {consensus_for(planned / teachers)}  # an assumption: the share of teachers that agree on an",
+        f"#   ordinary row, here as the guide says for {planned // teachers:,} rows a teacher (docs/guides/epsilon.md)",
         "",
         "[student]",
         'kind = "auto"  # several are compared, at no cost in privacy; the report shows how they did',

@@ -11,6 +11,7 @@ import typer
 
 from terrine.cli.common import Json, Reveal, app, print_json, progress_bar
 from terrine.cli.showing import (
+    check_asked,
     describe,
     print_cost,
     print_guarantee,
@@ -54,13 +55,13 @@ def open_run(source: Path, out: Path | None) -> Run:
     return found
 
 
-def open_any(source: Path, out: Path | None) -> AnyRun:
+def open_any(source: Path, out: Path | None, *, again: bool = False) -> AnyRun:
     """A run of any kind: of a directory, or of settings, begun where it is new."""
     from terrine.runs.config import read_settings
     from terrine.runs.opening import begin_run, opened
 
     if not source.is_dir():
-        return begin_run(read_settings(source), out or Path(source.stem))
+        return begin_run(read_settings(source), out or Path(source.stem), again=again)
     if out is not None:
         raise InputError(f"--out names a new run's directory, and {source} is one already. Leave --out out.")
     return opened(source)
@@ -214,6 +215,7 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         run.label(progress=progress)
     if as_json:
         print_json(run.guarantee().to_json())
+        check_asked(run)
         return
     if isinstance(run, ProbeRun):
         print_probe(run)
@@ -222,10 +224,11 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
     print_label(run)
     _, answers = run.released()
     if missing := [name for k, name in enumerate(run.task.classes) if not (answers.labels == k).any()]:
-        from terrine.students.lessons import listed
+        from terrine.students.verdict import listed
 
         print(f"No answer names {len(missing)} of the {len(run.task.classes)} classes: {listed(missing)}.")
     print(f"Next: terrine {'cost' if publishes_cost(run) else 'learn'} {run.folder}")
+    check_asked(run)
 
 
 @app.command("cost")
@@ -246,14 +249,22 @@ def publish_cost_command(source: Source, out: Out = None, as_json: Json = False)
 
 
 @app.command()
-def learn(source: Source, out: Out = None, as_json: Json = False) -> None:
+def learn(
+    source: Source,
+    out: Out = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Train a new student in place of the one there is; [student] may have changed."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Stage 4 of run: train the student on the answers.
 
     It sees public rows and released answers only, and may be published with its guarantee.
     """
-    run = open_any(source, out)
+    run = open_any(source, out, again=again)
     with progress_bar("learning", quiet=as_json) as progress:
-        result = run.learn(progress=progress)
+        result = run.learn(again=again, progress=progress)
     if as_json:
         print_json(result.to_json())
         return
@@ -334,6 +345,7 @@ def run_command(
         student = {} if result is None else result.to_json()
         found = {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": student}
         print_json({**found, **secret})
+        check_asked(run)
         return
     if isinstance(run, ProbeRun):
         print_probe(run)
@@ -344,6 +356,7 @@ def run_command(
         print_secret(secret, shown.n_teachers)
     print_student(run, result)
     print(f"Report: {path}")
+    check_asked(run)
 
 
 @app.command("rehearse")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from terrine.ledger import Ledger
+    from terrine.ledger.views import Summary
     from terrine.service.keys import Key, Keys
 
 keys_app = typer.Typer(
@@ -112,8 +113,10 @@ def serve(
 
     with checked(folder, ledger) as bound:  # what is wrong is said here, in one line, before any worker starts
         check_release(bound, Limits(**limits))
+        left = left_in_words(bound.summary())
     address = bind(host, port)
     print(f"Teachers and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
+    print(left)
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
     sys.stdout.flush()
@@ -146,6 +149,19 @@ def serve(
         pass  # uvicorn has ended in good order
     except SystemExit:  # with uvicorn's exit code, which is none of ours
         raise ServiceError("The service did not start. The log above says why.") from None
+
+
+def left_in_words(summary: Summary) -> str:
+    """How many answers a service still has."""
+    left = summary.remaining
+    if min(left.get(name, 1) for name in ("queries", "answers", "steps", "share")) <= 0:
+        return (
+            "Warning: nothing is left of this budget. New questions get no answer; a question that was answered before "
+            "gets the same answer, at no cost. A second run on the same private rows adds its own ε and δ."
+        )
+    if "answers" in left:
+        return f"Left of the budget: {left['answers']:,.0f} answers to at most {left['queries']:,.0f} questions."
+    return f"Left of the budget: {left['share']:.0%} of it." if "share" in left else ""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -195,6 +211,13 @@ def checked(folder: Path, where: str | None) -> Ledger:
     return ledger
 
 
+def _summary(folder: Path, where: str | None) -> Summary:
+    from terrine.runs.local import Run
+
+    with Run(folder).ledger(where) as ledger:
+        return ledger.summary()
+
+
 def _keys(folder: Path, where: str | None) -> Keys:
     from terrine.runs.local import Run
     from terrine.service.keys import Keys
@@ -218,11 +241,14 @@ def create_command(
 ) -> None:
     """Make a key and print it, this once: only a hash of it is kept."""
     key = _keys(folder, ledger).create(name, role="admin" if admin else "client", quota=quota)
+    summary = _summary(folder, ledger)
     if as_json:
-        print_json({"name": name, "role": "admin" if admin else "client", "quota": quota, "key": key})
+        role = "admin" if admin else "client"
+        print_json({"name": name, "role": role, "quota": quota, "key": key, "left": summary.remaining})
     else:
         print(key)
         print("Keep it: it cannot be shown again.", file=sys.stderr)
+        print(left_in_words(summary), file=sys.stderr)
 
 
 @keys_app.command("revoke")

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from terrine.budgets import mechanism_to_json
 from terrine.cli.common import print_json
 from terrine.errors import InputError
@@ -206,6 +208,22 @@ def print_label(run: Run | RemoteRun) -> None:
     print_guarantee(shown)
 
 
+def check_asked(run: AnyRun) -> None:
+    """Exit code 3 where a service's budget, or a key's quota, had no room for all questions; what it had is kept."""
+    from terrine.published import PublishedGuarantee
+
+    shown = run.guarantee()
+    if not isinstance(shown, PublishedGuarantee) or shown.rounds or not shown.unasked or not shown.why_unasked:
+        return
+    full, ask = ("key's quota", "a larger quota") if shown.why_unasked == "quota_exhausted" else ("budget", "a new one")
+    print(
+        f"terrine: The service's {full} was used up: {shown.unasked:,} of the questions were never asked, and the "
+        f"student has {shown.answered:,} answers to learn from. Ask the service's owner for {ask}.",
+        file=sys.stderr,
+    )
+    raise typer.Exit(3)
+
+
 def print_guarantee(shown: PublishedGuarantee | PublishedProbe) -> None:
     from terrine.accounting.curves import round_up
 
@@ -223,4 +241,6 @@ def print_student(run: AnyRun, result: StudentResult | None) -> None:
     if result is not None and result.accuracy is not None and result.interval is not None:
         low, high = result.interval
         print(f"Student: {result.accuracy:.1%} right on {result.n_test:,} test rows ({low:.1%} to {high:.1%}).")
+    for one in () if result is None else result.verdicts:
+        print(one.in_words)
     print(f"The student is in {run.folder}/student, with its model card.")

@@ -21,7 +21,15 @@ from terrine.probe.exact import LATTICE_BITS
 from terrine.probe.same_rows import same_rows
 from terrine.probe.settings import signal
 from terrine.published import LedgerHead, PublishedProbe
-from terrine.students import AutoStudent, FittedStudent, fit_beside, fit_student, linear_on_features, try_student
+from terrine.students import (
+    AutoStudent,
+    FittedStudent,
+    fit_beside,
+    fit_student,
+    linear_on_features,
+    try_student,
+    warn_of,
+)
 from terrine.students.lessons import SECURE, SEEDED, Lessons
 
 
@@ -126,9 +134,11 @@ def _student(
         seed=seed,
         settings={"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.steps_kept},
     )
-    if student is None:
-        return own
+    found: FittedStudent = own
     if isinstance(student, AutoStudent) and labels is not None:
-        return fit_beside(own, student, sides.public, guesses, truth=labels, classes=names, seed=seed)
-    made = fit_student(student, sides.public, guesses, classes=names, seed=seed)
-    return replace(made, about=replace(made.about, noise=own.about.noise))
+        found = fit_beside(own, student, sides.public, guesses, truth=labels, classes=names, seed=seed)
+    elif student is not None:
+        made = fit_student(student, sides.public, guesses, classes=names, seed=seed)
+        found = replace(made, about=replace(made.about, noise=own.about.noise))
+    warn_of(found, sides.public, guesses)
+    return found

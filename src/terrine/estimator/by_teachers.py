@@ -29,7 +29,7 @@ from terrine.partitioning import new_key, partition
 from terrine.published import LedgerHead, PublishedGuarantee, PublishedProbe
 from terrine.runs.fit_rounds import ask_planned, wanted_rounds
 from terrine.runs.plan_rounds import PlannedRound, filter_of
-from terrine.students import FittedStudent, Student, fit_student, try_student
+from terrine.students import FittedStudent, Student, fit_student, judged, try_student, warn_of
 from terrine.teachers import poll_teachers
 from terrine.tested_route import STANDINS, Route, planned_route
 from terrine.votes import Votes
@@ -106,6 +106,8 @@ def learn_by_teachers(
     lessons = np.full(len(public), ABSTAIN, dtype=np.int64)
     lessons[asked] = answers.labels
     made = fit_student(student, sides.public, lessons, classes=names, seed=seed)
+    made = judged(made, student, sides.public, lessons, seed=seed)
+    warn_of(made, sides.public, lessons)
     shown, secure = paid.budget.guarantee(), answers.secure and paid.secure
     outside = Path(folder) not in Path(place).parents
     facts: dict[str, Any] = {

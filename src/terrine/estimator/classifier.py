@@ -31,7 +31,6 @@ from terrine.mechanisms import Mechanism
 from terrine.runs.fit_rounds import refuse_alone
 from terrine.runs.rehearse_routes import rehearse_routes
 from terrine.schema import Schema
-from terrine.students import never_predicted
 from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.which_route import RouteChoice, choose_route
 
@@ -231,7 +230,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         else:
             found = learn_by_teachers(self, sides, people, names=names, teacher=teacher, student=student, seed=seed)
         self.student_ = found.student if self.encoder_ is None else replace(found.student, extra=self.encoder_.files())
-        never_predicted(self.student_, sides.public)
         self.answers_, self.rounds_, self.probe_ = found.answers, found.rounds, found.probe
         self._guarantee, self._published = found.guarantee, found.published
         return self

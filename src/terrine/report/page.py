@@ -181,11 +181,19 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
             **(_of_answers(facts) if facts.get("probe") is None else _of_labels(facts)),
             "per_class": None if student is None else _per_class(student["per_class"]),
             "interval": None if student is None else _interval(student),
+            "judged_on": _JUDGED,
             "secret": None if secret is None else _secret(secret),
         }
     except KeyError as error:
         raise InputError(f"A fact of the report is missing: {error}. docs/report.md lists them.") from None
     return view
+
+
+_JUDGED = {
+    "left_out": "released answers, each left out when it was predicted",
+    "learned": "answers that the student learned from, which flatters it",
+    "test": "labeled test rows",
+}
 
 
 def _of_answers(facts: dict[str, Any]) -> dict[str, Any]:

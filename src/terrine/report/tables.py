@@ -295,6 +295,8 @@ def print_rehearsal(facts: dict[str, Any]) -> None:
     Console().print(table)
     if facts["without_privacy"] is not None:
         print(f"The same learner on the true labels, without privacy: {facts['without_privacy']:.1%}.")
+    if facts["planned_units"] is not None:
+        print("It takes each planned unit for one row. If a person has several rows, your teachers will see more rows.")
     if any(one["overlap"] for one in facts["cells"]):
         print("* There are too few labeled rows for disjoint shares of that size: the teachers share rows, and agree")
         print("  somewhat more than yours will.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from terrine._files import write_atomically
+from terrine._files import restore_folder, write_atomically
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import canonical, mechanism_from_json, mechanism_to_json
 from terrine.datasets import Task
-from terrine.errors import InputError, TestFailedError
+from terrine.errors import AdviceWarning, InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 ANSWERS_SCHEMA = "terrine.answers/1"
+AGAIN = "student.again"  # while it is there, the next `learn` trains a new student in the place of the one there is
 
 
 class JsonObject(BaseModel):
@@ -88,27 +90,31 @@ class Learning(ABC):
         side = self.task
         try_student(self.student(), side.public, classes=side.classes, n_answers=n_answers, keep=True)
 
-    def learn(self, *, progress: Progress | None = None) -> StudentResult:
-        """Train the student on public rows and answers; its folder carries the guarantee, its accuracy and the ledger.
+    def learn(self, *, again: bool = False, progress: Progress | None = None) -> StudentResult:
+        """Train the student on public rows and what was released; its folder carries the guarantee and the ledger.
 
-        A student that is there already is only looked at again.
+        A student that is there already is only looked at again: where there are test rows now that there were not
+        before, its card says so. With ``again`` a new one is trained in its place, which costs no privacy.
         """
         from terrine.students import load_student
 
-        folder = self.folder / "student"
-        if (folder / "SHA256SUMS").is_file():
-            result = self.evaluated(load_student(folder, encoder=self.own_features()))
-        else:
-            student = self.taught(progress=progress)
-            result = self.evaluated(student)
-            tested = {name: getattr(result, name) for name in ("accuracy", "n_test", "interval")}
+        folder, wanted = self.folder / "student", self.folder / AGAIN
+        restore_folder(folder)
+        there = (folder / "SHA256SUMS").is_file()
+        anew = again or not there or wanted.exists()
+        if there and anew:
+            _check_own(folder)
+            wanted.touch()
+        student = self.taught(progress=progress) if anew else load_student(folder, encoder=self.own_features())
+        result = self.evaluated(student)
+        card = {**self.guarantee().to_json(), **result.for_card()}
+        if anew:
             encoder = self.task.encoder
-            student.save(
-                folder,
-                card={**self.guarantee().to_json(), **tested},
-                extra=None if encoder is None else encoder.files(),
-            )
+            student.save(folder, card=card, extra=None if encoder is None else encoder.files())
+        else:
+            student.restate(folder, card=card)
         write_json(self.folder / "student.json", result.to_json())
+        wanted.unlink(missing_ok=True)
         return result
 
     def student_result(self) -> StudentResult | None:
@@ -124,41 +130,52 @@ class Learning(ABC):
 
     def evaluated(self, student: FittedStudent) -> StudentResult:
         """The student, with its accuracy on the test rows where there are labels for it (interval: Wilson's)."""
-        from terrine.students import never_predicted
+        from terrine.students import Verdict, rarely_named
 
-        X, y = self.task.test_X, self.task.test_y
-        found: dict[str, Any] = {"kind": self.learner[0].kind, "settings": dict(student.about.settings)}
-        found["never_predicted"] = tuple(never_predicted(student, self.task.public))
-        if X is None or y is None:
-            return StudentResult(**found, accuracy=None, n_test=None, interval=None, per_class=None)
-        right = student.predict(X) == y
-        return StudentResult(
-            **found,
-            accuracy=float(right.mean()),
-            n_test=len(right),
-            interval=wilson(int(right.sum()), len(right)),
-            per_class={name: _mean(right[y == k]) for k, name in enumerate(self.task.classes)},
-        )
+        side, about = self.task, student.about
+        never, seldom = rarely_named(student, side.public, self.answered_by_class())
+        found: dict[str, Any] = {"kind": self.learner[0].kind, "settings": dict(about.settings)}
+        found |= {"never_predicted": never, "seldom_predicted": seldom}
+        verdicts = [] if about.verdict is None else [about.verdict]
+        tested: dict[str, Any] = {"accuracy": None, "n_test": None, "interval": None, "per_class": None}
+        if side.test_X is not None and side.test_y is not None:
+            y = side.test_y
+            right = student.predict(side.test_X) == y
+            verdicts.append(Verdict.of(right, y, classes=side.classes, judged_on="test"))
+            tested = {
+                "accuracy": float(right.mean()),
+                "n_test": len(right),
+                "interval": wilson(int(right.sum()), len(right)),
+                "per_class": {name: _mean(right[y == k]) for k, name in enumerate(side.classes)},
+            }
+        result = StudentResult(**found, **tested, verdicts=tuple(verdicts))
+        for one in result.warnings:
+            warnings.warn(one, AdviceWarning, stacklevel=3)
+        return result
+
+    def answered_by_class(self) -> NDArray[np.int64] | None:
+        """(n_classes,) how many answers name each class; None where no teacher answered."""
+        return None
 
 
 class Answered(Learning):
     """A run whose labels are answers of teachers."""
 
     def taught(self, *, progress: Progress | None) -> FittedStudent:
-        """Taught on the answers."""
-        from terrine.students import fit_student
+        """Taught on the answers, and judged by them."""
+        from terrine.students import fit_student, judged
 
         rows, answers = self.released()
-        labels = np.full(len(self.task.public), ABSTAIN, dtype=np.int64)
+        student, seed, public = self.student(), self.learner[1], self.task.public
+        labels = np.full(len(public), ABSTAIN, dtype=np.int64)
         labels[rows] = answers.labels
-        return fit_student(
-            self.student(),
-            self.task.public,
-            replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels))),
-            classes=self.task.classes,
-            seed=self.learner[1],
-            progress=progress,
-        )
+        answers = replace(answers, labels=labels, outcomes=_spread(answers.outcomes, rows, len(labels)))
+        made = fit_student(student, public, answers, classes=self.task.classes, seed=seed, progress=progress)
+        return judged(made, student, public, answers, seed=seed)
+
+    def answered_by_class(self) -> NDArray[np.int64]:
+        labels = self.released()[1].labels
+        return np.bincount(labels[labels != ABSTAIN], minlength=len(self.task.classes))
 
     def released(self) -> tuple[NDArray[np.int64], Answers]:
         """The public rows that were asked, and what came back."""
@@ -202,16 +219,27 @@ def learns_probe(settings: Settings, folder: Path) -> bool:
     return isinstance(settings, ProbeConfig)
 
 
-def begin(settings: Settings, folder: Path) -> None:
-    """Make a run directory, or go on with one; a setting may be corrected until something was made with it."""
+def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
+    """Make a run directory, or go on with one; a setting may be corrected until something was made with it.
+
+    Args:
+        again: the student's settings may change after it has learned: a new one will be trained.
+    """
     check_options(settings)
     check_extras(settings, report=False)
     path = folder / "config.toml"
+    restore_folder(folder / "student")
     if path.is_file():
         before = read_settings(path)
         changed = [key for key in differences(settings, before) if not _left_out(key, settings)]
         by_probe = learns_probe(before, folder)
         for key in changed:
+            if key.startswith("student.") and not again and _has_learned(folder):
+                raise InputError(
+                    f"{folder} was begun with a different {key}, and its student has learned. A new student may learn "
+                    "from what was released, at no cost in privacy, and take its place: terrine learn SETTINGS.toml "
+                    f"--again --out {folder} (with your settings' name). To keep the student, put {key} back."
+                )
             if made := _made_with(key, folder, by_probe=by_probe):
                 raise InputError(
                     f"{folder} was begun with a different {key}, which cannot change any more: {made}. Put {key} back, "
@@ -219,6 +247,8 @@ def begin(settings: Settings, folder: Path) -> None:
                 )
         if changed:
             _forget(changed, folder, by_probe=by_probe)
+            if (folder / "student").exists() and any(key.startswith("student.") for key in changed):
+                (folder / AGAIN).touch()  # before the settings: a kill between leaves no student of other settings
             _write_settings(path, settings)
         for left in folder.glob(".*.tmp"):  # of a run that was killed
             left.unlink(missing_ok=True)
@@ -251,12 +281,27 @@ ROUTE = "route.json"  # of a run that chooses between teachers and a probe: what
 _DERIVED = ("plan.json", "partition.npz", "partition.key", "features.safetensors", "rows.json", "service.json")
 
 
+def _has_learned(folder: Path) -> bool:
+    """Whether there is a student, and none that is to take its place."""
+    return (folder / "student" / "SHA256SUMS").is_file() and not (folder / AGAIN).exists()
+
+
+def _check_own(folder: Path) -> None:
+    from terrine.students.fitted import others_in
+
+    if found := others_in(folder):
+        raise InputError(
+            f"{folder} also holds {found[0]}, which is no part of the student there. Move it away: a new student takes "
+            "the folder's place."
+        )
+
+
 def _made_with(key: str, folder: Path, *, by_probe: bool) -> str | None:
     """What there is that depends on a setting, in words; None where it may still change."""
     if key in _ANY_TIME and not (by_probe and key == "data.units_planned"):
         return None
     if key.startswith("student."):
-        return "the student has learned" if (folder / "student" / "SHA256SUMS").is_file() else None
+        return None
     if by_probe:
         return "the training of the probe was charged" if (folder / "ledger.json").exists() else None
     for name in ("ledger.json", "ledger.sqlite", "request.json", "answers.npz"):

@@ -92,7 +92,7 @@ def cheapest_rounds(
     if cost > epsilon:
         raise PlanError(
             f"These rounds cost at least about epsilon = {round_up(cost)} at delta={delta:g}, more than {epsilon:g}. "
-            "Want fewer answers, or take a larger epsilon, more teachers or more consensus."
+            "Want fewer answers, or take a larger epsilon or more teachers."
         )
     return planned
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from terrine.accounting.planning import least_noise, most_questions, plan
 from terrine.budgets import CountBudget, TestedBudget
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import InputError
+from terrine.errors import InputError, PlanError
 from terrine.executors import Executor, Processes, Ray, Serial
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.relations import Relation
@@ -23,6 +23,7 @@ from terrine.runs.config import (
 )
 from terrine.runs.cost_plan import cost_release_of, planned_within
 from terrine.runs.features import check_encoders
+from terrine.runs.more_answers import with_more_teachers
 from terrine.runs.tested import planned_privacy, tested_budget
 from terrine.teachers import ConvRecipe, ConvTeacher, SklearnTeacher, Teacher
 from terrine.tested_route import STANDINS
@@ -59,7 +60,11 @@ def planned(config: RunConfig, *, n_classes: int, n_public: int) -> PrivacyConfi
         **privacy.model_dump(include={"min_accuracy"}, exclude_none=True),
     }
     if privacy.mechanism == "gnmax":
-        noise, n_queries = most_questions(**budget)
+        try:
+            noise, n_queries = most_questions(**budget)
+        except PlanError as error:
+            more = with_more_teachers(config, n_classes=n_classes, n_public=n_public)
+            raise PlanError(f"{error} {more}".strip()) from None
         return PrivacyConfig(**kept, mechanism="gnmax", sigma=noise.sigma, queries=n_queries)
     if privacy.route == "tested":
         sizes = {"n_queries": STANDINS, "n_classes": n_classes, "n_teachers": n_teachers}

@@ -16,9 +16,13 @@ from terrine.runs.route import settle
 AnyRun: TypeAlias = Run | RemoteRun | ProbeRun
 
 
-def begin_run(settings: Settings, folder: Path) -> AnyRun:
-    """Begin a run, or go on with one of the same settings; a route that is left open is chosen now."""
-    begin(settings, folder)
+def begin_run(settings: Settings, folder: Path, *, again: bool = False) -> AnyRun:
+    """Begin a run, or go on with one of the same settings; a route that is left open is chosen now.
+
+    Args:
+        again: the student's settings may change after it has learned: a new one will be trained.
+    """
+    begin(settings, folder, again=again)
     return opened(folder)
 
 

@@ -127,7 +127,7 @@ def plan_rounds(
             return planned
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers does not pay for {len(rounds)} rounds in which "
-        f"{min_accuracy:.0%} of the answers name the plurality. Take more teachers, more consensus, a larger epsilon, "
+        f"{min_accuracy:.0%} of the answers name the plurality. Take more teachers, a larger epsilon, "
         "fewer rounds or a lower min_accuracy."
     )
 

@@ -14,6 +14,7 @@ from terrine.datasets.synthetic import synthetic_votes
 from terrine.errors import InputError, MissingDependencyError
 from terrine.partitioning import public_units
 from terrine.runs.config import ProbeConfig, RunConfig, Settings
+from terrine.runs.more_answers import with_more_teachers
 
 _VOTE, _LEDGER = 8, 2_000  # bytes of a count, and about those of a question in the ledger
 _SPARE = 32_000_000  # bytes for the student, the report and what else is written
@@ -41,6 +42,7 @@ def advice_of(config: RunConfig, budget: CountBudget | TestedBudget, task: Task)
         consensus=consensus,
         accept_large_delta=config.privacy.accept_large_delta,
         target=_claimed(budget),
+        instead=lambda: with_more_teachers(config, n_classes=n_classes, n_public=len(task.public)),
     )
 
 

@@ -9,28 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from terrine import _validate
 from terrine.datasets import PublicData
 from terrine.datasets.rows import numbers
 from terrine.datasets.tables import Frame
-from terrine.errors import AdviceWarning, DataError, InputError, StoreError
+from terrine.errors import AdviceWarning, DataError, InputError, StoreError, TerrineWarning
 from terrine.features import EncoderFeatures
-from terrine.mechanisms import Answers
+from terrine.mechanisms import ABSTAIN, Answers
 from terrine.students import features as on_features
 from terrine.students import neural, supervised
-from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen
+from terrine.students.auto import AutoStudent, compared_with_linear, fit_chosen, left_out
 from terrine.students.auto import fit_beside as beside
 from terrine.students.consistency import MatchStudent, VATStudent, train_consistency
 from terrine.students.features import FeatureStudent, FittedOnFeatures, fit_on_features
 from terrine.students.fitted import read_folder
 from terrine.students.gan import GANStudent, train_gan
 from terrine.students.label_filter import Train
-from terrine.students.lessons import Lessons, lessons, listed
+from terrine.students.lessons import Lessons, lessons
 from terrine.students.nets import NetSettings, Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
+from terrine.students.verdict import Judged, Verdict, seldom_predicted, warnings_of
 
 Single = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
 Student = Single | AutoStudent
@@ -38,6 +39,7 @@ Student = Single | AutoStudent
 FittedStudent = FittedEstimator | FittedOnFeatures | FittedNet
 """A student that has learned: what `fit_student` and `load_student` return."""
 _LOOKED_AT = 10_000  # public rows, at most about twice that: a class that is rarer is rare indeed
+_FOLDS, _MOST_LEFT_OUT, _SEED = 5, 5_000, 0  # of answers that judge a student: enough for a difference of 2 points
 
 
 def fit_student(
@@ -150,19 +152,66 @@ def _constant(given: Lessons, *, seed: int) -> FittedEstimator:
     return fit_estimator(SupervisedStudent(estimator=DummyClassifier(strategy="prior")), given, seed=seed)
 
 
-def never_predicted(student: FittedStudent, public: PublicData | ArrayLike) -> list[str]:
-    """Classes that a student names for none of the public rows; warns of them."""
+def judged(
+    made: FittedStudent, student: Student, public: PublicData | ArrayLike, answers: Answers | ArrayLike, *, seed: int
+) -> FittedStudent:
+    """The same student, beside always naming the commonest class, by the answers: its ``about.verdict``.
+
+    Each answer is left out of a student that predicts it, five at a fifth of the answers. A net would take five times
+    as long to train: it is judged by the very answers that it learned from, which flatters it, and so is a student of
+    answers that are too few to leave any out.
+
+    Args:
+        made: of ``student``, ``public``, ``answers`` and ``seed``, by `fit_student`.
+    """
+    if made.about.verdict is not None:
+        return made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TerrineWarning)  # said when it was taught
+        given = lessons(public, answers, classes=made.classes, min_per_class=0)
+    if not isinstance(student, SupervisedStudent):
+        given = replace(given, rows=numbers(given.rows, who=type(student).__name__))
+    hits, several = None, bool((given.labels != given.labels[0]).any())
+    if several and isinstance(student, SupervisedStudent | FeatureStudent):
+        some = np.random.default_rng(_SEED).permutation(len(given.labels))[:_MOST_LEFT_OUT]
+        part = replace(given, answered=given.answered[some], labels=given.labels[some])
+        hits = left_out(student, part, folds=_FOLDS, fit=lambda one, rest: _taught(one, rest, seed=seed))
+        given = given if hits is None else part
+    right = made.predict(given.rows[given.answered]) == given.labels if hits is None else hits > 0
+    how: Judged = "learned" if hits is None else "left_out"
+    verdict = Verdict.of(right, given.labels, classes=made.classes, judged_on=how)
+    return replace(made, about=replace(made.about, verdict=verdict))
+
+
+def rarely_named(
+    student: FittedStudent, public: PublicData | ArrayLike, answered: NDArray[np.int64] | None
+) -> tuple[tuple[str, ...], dict[str, tuple[float, float]]]:
+    """Classes that a student names for none of the public rows; and those that it names too seldom.
+
+    Args:
+        answered: (n_classes,) how many answers name each class; None: not known, and no class is too seldom.
+
+    Returns:
+        Names; and by name the class's share of the predictions, and of the answers.
+    """
     rows = (public if isinstance(public, PublicData) else PublicData(public)).X
-    found = set(student.predict(rows[:: max(1, len(rows) // _LOOKED_AT)]).tolist())
-    names = [name for k, name in enumerate(student.classes) if k not in found]
-    if names:
-        warnings.warn(
-            f"The student never predicts {listed(names)} on the public rows. Try a balanced student, ask about more "
-            "rows, or choose public rows in which such classes are less rare.",
-            AdviceWarning,
-            stacklevel=2,
-        )
-    return names
+    found = student.predict(rows[:: max(1, len(rows) // _LOOKED_AT)])
+    shares = np.bincount(found, minlength=len(student.classes)) / len(found)
+    never = tuple(name for k, name in enumerate(student.classes) if not shares[k])
+    return never, {} if answered is None else seldom_predicted(shares, answered, classes=student.classes)
+
+
+def warn_of(student: FittedStudent, public: PublicData | ArrayLike, labels: NDArray[np.int64]) -> None:
+    """Warn where a student is no better than a constant, by ``about.verdict``, or names a class too seldom.
+
+    Args:
+        labels: class indices of released answers, ABSTAIN = -1 elsewhere.
+    """
+    answered = np.bincount(labels[labels != ABSTAIN], minlength=len(student.classes))
+    never, seldom = rarely_named(student, public, answered)
+    verdicts = [] if student.about.verdict is None else [student.about.verdict]
+    for one in warnings_of(verdicts, seldom=seldom, never=never):
+        warnings.warn(one, AdviceWarning, stacklevel=3)
 
 
 def load_student(folder: str | Path, *, encoder: Any = None) -> FittedStudent:

@@ -22,11 +22,13 @@ from terrine.students.consistency import MatchStudent
 from terrine.students.features import FeatureStudent
 from terrine.students.lessons import Lessons
 from terrine.students.supervised import SupervisedStudent
+from terrine.students.verdict import Verdict
 
 if TYPE_CHECKING:
     from terrine.students.api import FittedStudent, Single
 
 LINEAR, RELAYED, ITSELF = "linear", "net, taught by the linear one", "the probe itself"
+CONSTANT = "always the commonest class"  # a bar that is shown, and never kept
 _SHORT: dict[str, Any] = {"folds": 0, "steps": 1000}  # six times, so that each is short
 _CALM: dict[str, Any] = {"entropy": 0.0, "balance": 0.0, "radius": 0.0}
 _SOFT = (1.0, 10.0)  # of logistic regression on rows of length 1
@@ -86,19 +88,21 @@ def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) ->
             return _relayed(tried[name], some, linear=tried[LINEAR], fit=fit)
         return fit(tried[name], some)
 
-    found = _compared(tried, given, folds=settings.folds, taught=taught, fit=fit)
-    best = max(found, key=lambda name: found[name]["right"])
+    right = _right(tried, given, given.labels, folds=settings.folds, taught=taught, fit=fit)
+    best = LINEAR if right is None else max(right, key=lambda name: right[name].mean())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Only one sample available")  # of a class that was answered once
         made = taught(best, given)
-    kept = {
-        **made.about.settings,
-        "student": type(settings).__name__,
-        "chosen": best,
-        "compared": found,
-        "compared_on": f"answers that they had not seen, in {settings.folds} folds",
-    }
-    return replace(made, about=replace(made.about, settings=kept))
+    kept = {**made.about.settings, "student": type(settings).__name__, "chosen": best}
+    verdict = None
+    if right is not None:
+        bar = given.labels == np.bincount(given.labels).argmax()
+        kept["compared"] = _leads({**right, CONSTANT: bar.astype(float)}, on=LINEAR)
+        if right[best].mean() <= bar.mean():
+            kept["below_constant"] = True
+        kept["compared_on"] = f"answers that they had not seen, in {settings.folds} folds"
+        verdict = Verdict.of(right[best] > 0, given.labels, classes=given.classes, judged_on="left_out")
+    return replace(made, about=replace(made.about, settings=kept, verdict=verdict))
 
 
 def fit_beside(
@@ -181,25 +185,16 @@ def _relayed(student: Single, given: Lessons, *, linear: Single, fit: Fit) -> Fi
     return replace(made, about=replace(made.about, n_answered=len(given.answered), n_learned=len(given.answered)))
 
 
-def _compared(
-    tried: dict[str, Single],
-    given: Lessons,
-    *,
-    folds: int,
-    taught: Callable[[str, Lessons], FittedStudent],
-    fit: Fit,
-) -> dict[str, dict[str, float]]:
-    """By candidate: the share of answers left out that it predicts, its lead on the linear one, and that lead's error.
-
-    A candidate that cannot learn from a part of the answers is not there.
-    """
-    right = _right(tried, given, given.labels, folds=folds, taught=taught, fit=fit)
-    if right is None:  # the answers of a part are too few: nothing to compare
-        return {LINEAR: {"right": 0.0, "lead": 0.0, "error": 0.0}}
-    return _leads(right, on=LINEAR)
+def left_out(student: Single, given: Lessons, *, folds: int, fit: Fit) -> Hits | None:
+    """(n_answered,) whether a student that was taught without an answer predicts it; None: the answers are too few."""
+    right = _right(
+        {LINEAR: student}, given, given.labels, folds=folds, taught=lambda _, some: fit(student, some), fit=fit
+    )
+    return None if right is None else right[LINEAR]
 
 
 def _leads(right: dict[str, Hits], *, on: str) -> dict[str, dict[str, float]]:
+    """By candidate: the share that it predicts, its lead on one of them, and that lead's standard error."""
     return {
         name: {
             "right": float(hits.mean()),
@@ -219,7 +214,10 @@ def _right(
     taught: Callable[[str, Lessons], FittedStudent],
     fit: Fit,
 ) -> dict[str, Hits] | None:
-    """By candidate: whether it is right about each answered row whose truth is known (not below 0), when left out."""
+    """By candidate: whether it is right about each answered row whose truth is known (not below 0), when left out.
+
+    A candidate that cannot learn from a part of the answers is not there; None where the linear one cannot.
+    """
     judged, every = np.flatnonzero(truth >= 0), np.arange(len(given.answered))
     order = judged[np.random.default_rng(_SEED).permutation(len(judged))]
     parts = np.array_split(order, min(folds, len(order)))
@@ -260,13 +258,12 @@ def compared_with_linear(made: FittedStudent, given: Lessons, *, seed: int, fit:
     The linear one is judged by answers left out, the student by the very answers that it learned from: if it does not
     even lead then, it has unlearned what the answers say.
     """
-    tried = {LINEAR: candidates(AutoStudent(nets="no"), given, seed=seed)[LINEAR]}
-    plain = _compared(tried, given, folds=5, taught=lambda name, some: fit(tried[name], some), fit=fit)[LINEAR]
+    plain = left_out(candidates(AutoStudent(nets="no"), given, seed=seed)[LINEAR], given, folds=5, fit=fit)
     right = float((made.predict(given.rows[given.answered]) == given.labels).mean())
-    if right >= plain["right"]:
+    if plain is None or right >= plain.mean():
         return made
     said = (
         f"it agrees with {right:.1%} of the answers that it learned from, and a linear student with "
-        f'{plain["right"]:.1%} of answers that it had not seen. Choose student = "auto".'
+        f'{plain.mean():.1%} of answers that it had not seen. Choose student = "auto".'
     )
     return replace(made, about=replace(made.about, settings={**made.about.settings, "below_linear": said}))

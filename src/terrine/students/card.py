@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from terrine.accounting.curves import round_up
 from terrine.errors import InputError
 from terrine.relations import Relation
 from terrine.students.lessons import SEEDED, About, public
+from terrine.students.verdict import Verdict, warnings_of
 
 SCHEMA = "terrine.card/1"
 SUMS = "noisy_sums"  # the mechanism of a probe
@@ -61,6 +62,10 @@ class StudentResult(_Json):
         interval: 95% interval of the accuracy.
         per_class: accuracy on the rows of each class; None for a class without rows.
         never_predicted: classes that the student names for none of the public rows.
+        verdicts: the student beside always naming the commonest class: by the answers, and on the test rows.
+        seldom_predicted: classes that it names for less than a tenth of their share of the answers: their share of its
+            predictions on public rows, and of the answers.
+        warnings: what is wrong with the student, in sentences.
     """
 
     kind: str
@@ -70,6 +75,18 @@ class StudentResult(_Json):
     interval: tuple[float, float] | None
     per_class: dict[str, float | None] | None
     never_predicted: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    seldom_predicted: dict[str, tuple[float, float]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        said = warnings_of(self.verdicts, seldom=self.seldom_predicted, never=self.never_predicted)
+        object.__setattr__(self, "warnings", said)
+
+    def for_card(self) -> dict[str, Any]:
+        """What the student's card says of it."""
+        names = ("accuracy", "n_test", "interval", "verdicts", "warnings")
+        return {name: value for name, value in self.to_json().items() if name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +114,7 @@ class Card(_Json):
         n_answered: answers that the student had to learn from.
         ledger: where the ledger stood that paid for the answers.
         accuracy, n_test, interval: on labeled public test rows, with the 95% interval.
+        verdicts, warnings: as of a `StudentResult`.
         date: on which the student was first saved, in UTC.
     """
 
@@ -121,6 +139,8 @@ class Card(_Json):
     date: str | None
     notes: tuple[str, ...] = ()
     rounds: tuple[dict[str, Any], ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, about: About, facts: Mapping[str, Any], *, terrine: str, date: str | None) -> Card:
@@ -132,7 +152,8 @@ class Card(_Json):
         if isinstance(ledger, dict) and "head" in ledger:  # "17:ab12...", as ledgers print it
             seq, _, digest = str(ledger["head"]).partition(":")
             ledger = {"id": ledger.get("id"), "seq": int(seq) if seq.isdecimal() else seq, "hash": digest}
-        given = {field.name: facts.get(field.name) for field in fields(cls)}
+        given = {one.name: facts.get(one.name) for one in fields(cls)}
+        judged = [] if about.verdict is None else [about.verdict]
         return cls.from_json(
             {
                 **given,
@@ -149,6 +170,8 @@ class Card(_Json):
                 "date": date,
                 "notes": facts.get("notes") or [],
                 "rounds": facts.get("rounds") or [],
+                "verdicts": facts.get("verdicts", [asdict(one) for one in judged]),
+                "warnings": facts.get("warnings", warnings_of(judged, seldom={}, never=())),
             }
         )
 
@@ -174,6 +197,8 @@ def page(card: Card, about: About, *, columns: Sequence[str] = ()) -> str:
             "## Accuracy",
             "",
             _accuracy(card),
+            *(f"\n{one.in_words}" for one in card.verdicts),
+            *(f"\n**Warning:** {one}" for one in card.warnings),
             "",
             "## Model",
             "",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from terrine._files import write_atomically
+from terrine._files import replace_folder, write_atomically
 from terrine.datasets import PublicData
 from terrine.datasets.rows import TEXT, RowKind, Texts
 from terrine.errors import InputError, StoreError
@@ -29,6 +30,7 @@ from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.students.card import SCHEMA as CARD_SCHEMA
 from terrine.students.card import Card, page
 from terrine.students.lessons import About, checked_rows, public
+from terrine.students.verdict import Verdict
 
 SCHEMA = "terrine.student/1"
 MANIFEST, CARD, PAGE, SUMS = "model_card.json", "card.json", "model_card.md", "SHA256SUMS"
@@ -80,7 +82,7 @@ class Fitted(ABC):
         """An ONNX model: from rows as `predict_proba` takes them to class indices and probabilities."""
 
     def save(self, folder: str | Path, *, card: Mapping[str, Any], extra: Mapping[str, bytes] | None = None) -> None:
-        """Write the student's folder.
+        """Write the student's folder. Where a student is there already it is replaced in one step.
 
         Args:
             card: the guarantee, as a dict of public values; names as in a run's guarantee.json fill `card.json`.
@@ -94,12 +96,25 @@ class Fitted(ABC):
         for name in more:
             if not name or Path(name).name != name or name in _OWN or name in model:
                 raise InputError(f"{name!r} cannot be the name of a further file: it is taken, or not a plain name.")
-        date = self.card.date if self.card else datetime.datetime.now(datetime.UTC).date().isoformat()
-        shown = Card.of(self.about, card, terrine=_version(), date=date)
+        files = {**more, **model, **self._cards(card, kind=kind, main=next(iter(model)), extra=more)}
+        _write_folder(Path(folder).resolve(), files)
+
+    def restate(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
+        """Let the cards of the folder that this student was loaded from say this; the model stays as it is."""
+        if self.card is not None and self.card == replace(self._card(card), terrine=self.card.terrine):
+            return
+        kept = _verified(Path(folder))
+        model = json.loads(kept[MANIFEST])["model"]
+        cards = self._cards(card, kind=model["kind"], main=model["file"], extra=self.extra)
+        _write_folder(Path(folder).resolve(), {**kept, **cards})
+
+    def _cards(self, card: Mapping[str, Any], *, kind: str, main: str, extra: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The files that describe the model."""
+        shown = self._card(card)
         facts = {
             "schema": SCHEMA,
             "terrine": shown.terrine,
-            "model": {"kind": kind, "file": next(iter(model))},
+            "model": {"kind": kind, "file": main},
             "classes": list(self.classes),
             "rows": {"shape": list(self.about.row_shape), "images": self.about.images, **_kind_facts(self.about)},
             "training": {
@@ -109,21 +124,18 @@ class Fitted(ABC):
                 "n_answered": self.about.n_answered,
                 "n_learned": self.about.n_learned,
                 "noise": self.about.noise,
+                **({} if self.about.verdict is None else {"verdict": asdict(self.about.verdict)}),
             },
             "guarantee": public(card),
         }
         twin = {"schema": CARD_SCHEMA, **shown.to_json()}
-        columns = _columns(more[SCHEMA_FILE]) if WEIGHTS_FILE in more or self._reads_texts(more) else []
+        columns = _columns(extra[SCHEMA_FILE]) if WEIGHTS_FILE in extra or self._reads_texts(extra) else []
         readable = page(shown, self.about, columns=columns).encode()
-        files = {**more, **model, MANIFEST: _json(facts), CARD: _json(twin), PAGE: readable}
-        files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, data in files.items():
-                write_atomically(folder / name, partial(_write, data=data))
-        except OSError as error:
-            raise StoreError(f"The student cannot be written to {folder}: {error.strerror or error}.") from error
+        return {MANIFEST: _json(facts), CARD: _json(twin), PAGE: readable}
+
+    def _card(self, card: Mapping[str, Any]) -> Card:
+        date = self.card.date if self.card else datetime.datetime.now(datetime.UTC).date().isoformat()
+        return Card.of(self.about, card, terrine=_version(), date=date)
 
     def export_onnx(self, path: str | Path) -> None:
         """Write the model as one ONNX file that other programs run without terrine: from rows to probabilities.
@@ -175,6 +187,7 @@ def read_folder(folder: str | Path) -> Folder:
             n_learned=training["n_learned"],
             noise=training["noise"],
             kind=RowKind.from_json(facts["rows"]["kind"]) if "kind" in facts["rows"] else None,
+            verdict=Verdict.from_json(training["verdict"]) if "verdict" in training else None,
         )
         if CARD in files:
             card = Card.from_json(json.loads(files[CARD]))
@@ -219,6 +232,40 @@ def _verified(folder: Path) -> dict[str, bytes]:
 
 def _are_texts(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and bool(X) and isinstance(X[0], str)
+
+
+def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """All of a student's files and their sums; where a student is there already, in one step."""
+    sums = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in files).encode()
+    files = {**files, SUMS: sums}
+    try:
+        if (folder / SUMS).is_file():
+            replace_folder(folder, partial(_write_anew, files=files, old=folder))
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_all(files, folder)
+    except OSError as error:
+        raise StoreError(f"The student cannot be written to {folder}: {error.strerror or error}.") from error
+
+
+def _write_all(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, data in files.items():
+        write_atomically(folder / name, partial(_write, data=data))
+
+
+def _write_anew(folder: Path, *, files: Mapping[str, bytes], old: Path) -> None:
+    shutil.copytree(old, folder, symlinks=True, ignore=lambda *_: [*_listed(old), SUMS])  # what others put there
+    _write_all(files, folder)
+
+
+def _listed(folder: Path) -> list[str]:
+    """The files that a student's folder says it has, the sums aside."""
+    return [line.partition("  ")[2] for line in (folder / SUMS).read_text().splitlines()]
+
+
+def others_in(folder: Path) -> list[str]:
+    """What is in a student's folder and no part of it."""
+    return sorted({entry.name for entry in folder.iterdir()} - {*_listed(folder), SUMS})
 
 
 def _kind_facts(about: About) -> dict[str, Any]:

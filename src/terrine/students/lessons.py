@@ -15,6 +15,7 @@ from terrine.datasets.rows import RowKind, as_rows, kind_of, matched
 from terrine.errors import DataError, InputError, SecretError, TerrineWarning
 from terrine.mechanisms import ABSTAIN, Answers
 from terrine.sensitive import Sensitive
+from terrine.students.verdict import Verdict, listed
 
 SECURE, SEEDED, UNSTATED = "secure", "seeded: the guarantee does not hold", "not stated"
 
@@ -83,10 +84,6 @@ def evened(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.resize(np.flatnonzero(labels == k), most) for k in np.unique(labels)])
 
 
-def listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
-
-
 def _labels(answers: Answers | ArrayLike, *, n_rows: int, n_classes: int) -> NDArray[np.int64]:
     raw = np.asarray(answers.labels if isinstance(answers, Answers) else answers)
     if raw.ndim != 1 or len(raw) > n_rows:
@@ -130,6 +127,7 @@ class About:
     n_learned: int  # answers that were not left out as probably wrong
     noise: str
     kind: RowKind | None = None  # where rows are no arrays
+    verdict: Verdict | None = None  # by the answers; None where nobody judged
 
     @classmethod
     def of(cls, given: Lessons, *, seed: int, settings: Mapping[str, Any], n_learned: int | None = None) -> About:

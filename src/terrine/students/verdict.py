@@ -1,0 +1,141 @@
+"""A student beside always naming the commonest class: whether it has learned anything that shows.
+
+Everything here follows from released answers, or from labeled rows that anyone may see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Judged = Literal["left_out", "learned", "test"]
+FEW = 5  # answers of a class: how often it should be named cannot be told from fewer
+SELDOM = 0.1  # of a class's share of the answers
+_WHERE: dict[Judged, str] = {
+    "left_out": "released answers that it had not learned from",
+    "learned": "answers that it learned from",
+    "test": "labeled test rows",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How often a student is right, and how often always naming the commonest class is.
+
+    Attributes:
+        judged_on: "left_out": released answers, each left out when it was predicted; "learned": the answers that the
+            student learned from, which flatters it; "test": labeled test rows.
+        n: how many of them.
+        commonest: the class that most of them name.
+        right: share on which the student is right.
+        constant: share that names the commonest class.
+        lead: ``right`` less ``constant``.
+        interval: 95% interval of the lead, the two compared label by label.
+    """
+
+    judged_on: Judged
+    n: int
+    commonest: str
+    right: float
+    constant: float
+    lead: float
+    interval: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls, hits: NDArray[np.bool_], labels: NDArray[np.int64], *, classes: Sequence[str], judged_on: Judged
+    ) -> Verdict:
+        """From (n,) whether the student was right, and the (n,) class indices that were right."""
+        first = int(np.bincount(labels).argmax())
+        named = labels == first
+        low, high = paired_interval(int((hits & ~named).sum()), int((named & ~hits).sum()), len(labels))
+        return cls(
+            judged_on=judged_on,
+            n=len(labels),
+            commonest=classes[first],
+            right=float(hits.mean()),
+            constant=float(named.mean()),
+            lead=float(hits.mean() - named.mean()),
+            interval=(low, high),
+        )
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Verdict:
+        low, high = value["interval"]
+        return cls(**{**value, "interval": (float(low), float(high))})
+
+    @property
+    def clear(self) -> bool:
+        """Whether the student is right more often, and chance is no likely reason: the interval is above 0."""
+        return self.interval[0] > 0
+
+    @property
+    def in_words(self) -> str:
+        """One sentence."""
+        low, high = (f"{100 * one:+.1f}" for one in self.interval)
+        return (
+            f"On {self.n:,} {_WHERE[self.judged_on]} the student is right on {self.right:.1%}, and always saying "
+            f"{self.commonest!r} on {self.constant:.1%} (95% interval of the difference: {low} to {high} points)."
+        )
+
+
+def paired_interval(wins: int, losses: int, n: int) -> tuple[float, float]:
+    """A 95% interval for the difference of two shares of the same n labels, of which one alone is right on ``wins``.
+
+    Half a label is added to each of the four outcomes (Agresti and Min, 2005): without it a few wins, or none at all,
+    would look certain.
+    """
+    wins_, losses_, total = wins + 0.5, losses + 0.5, n + 2
+    lead = (wins_ - losses_) / total
+    half = 1.959964 * math.sqrt(max(wins_ + losses_ - (wins_ - losses_) ** 2 / total, 0.0)) / total
+    return max(-1.0, lead - half), min(1.0, lead + half)
+
+
+def seldom_predicted(
+    shares: NDArray[np.float64], answered: NDArray[np.int64], *, classes: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Classes that a student names for less than a tenth of their share of the answers, and for some rows at least.
+
+    Args:
+        shares: (n_classes,) of public rows, by the student's prediction.
+        answered: (n_classes,) answers. A class with fewer than 5 is not judged.
+
+    Returns:
+        By class: its share of the predictions, and of the answers.
+    """
+    return {
+        name: (float(shares[k]), float(answered[k] / answered.sum()))
+        for k, name in enumerate(classes)
+        if answered[k] >= FEW and 0 < shares[k] < SELDOM * answered[k] / answered.sum()
+    }
+
+
+def warnings_of(
+    verdicts: Sequence[Verdict], *, seldom: Mapping[str, tuple[float, float]], never: Sequence[str]
+) -> tuple[str, ...]:
+    """What is wrong with a student, a sentence or two each. Test rows decide where there are some, else the answers."""
+    found = []
+    decides = next((one for one in verdicts if one.judged_on == "test"), verdicts[0] if verdicts else None)
+    if decides is not None and not decides.clear:
+        found.append(f"It is not clear that the student is better than a constant. {decides.in_words}")
+    if never:
+        found.append(
+            f"The student never predicts {listed(never)} on the public rows. Try a balanced student, ask about more "
+            "rows, or choose public rows in which such classes are less rare."
+        )
+    for name, (predicted, answered) in seldom.items():
+        found.append(
+            f"The student names {name!r} for {predicted:.1%} of the public rows, and {answered:.1%} of the answers "
+            "name it. Try a balanced student, or ask about more rows."
+        )
+    return tuple(found)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, in quotes."""
+    return ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")

@@ -239,41 +239,31 @@ def _flat(values: Iterable[Any]) -> list[float]:
     return [x for value in values for x in (value if isinstance(value, list) else [value])]
 
 
-def routes(found: dict[str, Any]) -> tuple[str, str]:
-    """What the rule picks, what is better, and what a wrong pick loses."""
-    body, right, lost = [], 0, []
+def routes(found: dict[str, Any]) -> str:
+    """What the rule picks, what is better, and what a wrong pick loses, over the epsilons that have both."""
+    body = []
     for task in tasks(found):
-        about = planned(found, task)
-        if not about:
-            continue
         for relation in (ADDED, REPLACED):
+            leads, picks = [], []
             for epsilon in EPSILONS:
                 one, other = (scores(found, task, kind, epsilon, relation) for kind in ("votes", "probe"))
-                both = sorted(one.keys() & other.keys())
-                if not both:
-                    continue
-                picked = choose_route(
-                    epsilon=epsilon,
-                    delta=about["delta"],
-                    relation=Relation[relation],
-                    planned_units=about["planned_units"],
-                    n_classes=about["n_classes"],
-                    n_features=about["n_features"],
-                    n_public=about["n_public"],
-                    n_teachers=about["n_teachers"],
-                ).route
-                lead = 100 * float(np.mean([other[seed] - one[seed] for seed in both]))
-                better = "probe" if lead > 0 else "teachers"
-                loss = 0.0 if picked == better else abs(lead)
-                right += picked == better
-                lost.append(loss)
-                cells = [relation_word(relation), f"{epsilon:g}", picked, better, f"{loss:.1f}" if loss else "0"]
+                if both := sorted(one.keys() & other.keys()):
+                    leads.append(100 * float(np.mean([other[seed] - one[seed] for seed in both])))
+                    picks.append(_picked(found, task, epsilon, relation))
+            if leads:
+                right = [(lead > 0) == (pick == "probe") for lead, pick in zip(leads, picks, strict=True)]
+                lost = [0.0 if good else abs(lead) for good, lead in zip(right, leads, strict=True)]
+                picked = f"probe {picks.count('probe')}, teachers {picks.count('teachers')}"
+                better = f"probe {sum(x > 0 for x in leads)}, teachers {sum(x <= 0 for x in leads)}"
+                cells = [relation_word(relation), picked, better, f"{sum(right)} of {len(right)}", f"{max(lost):.1f}"]
                 body.append([NAMES[task], *cells])
-    said = (
-        f"The rule picked the better route in {right} of {len(lost)} cells; where it was wrong it lost "
-        f"{np.mean([x for x in lost if x] or [0]):.1f} points on average and {max(lost or [0]):.1f} at most."
-    )
-    return markdown(["task", "a unit is", "ε", "picked", "better", "points lost"], body), said
+    return markdown(["task", "a unit is", "picked", "better", "right", "points lost, at most"], body)
+
+
+def _picked(found: dict[str, Any], task: str, epsilon: float, relation: str) -> str:
+    about = planned(found, task)
+    public = {name: about[name] for name in ("delta", "planned_units", "n_classes", "n_features", "n_public")}
+    return choose_route(epsilon=epsilon, relation=Relation[relation], n_teachers=about["n_teachers"], **public).route
 
 
 def aims(found: dict[str, Any]) -> str:
@@ -364,7 +354,6 @@ def draw(found: dict[str, Any]) -> None:
 
 
 def page(found: dict[str, Any]) -> str:
-    table, said = routes(found)
     return PAGE.format(
         added=accuracies(found, ADDED),
         replaced=accuracies(found, REPLACED),
@@ -372,8 +361,7 @@ def page(found: dict[str, Any]) -> str:
         verdict=verdict(found),
         without=without(found),
         ranks=ranks(found),
-        routes=table,
-        route=said,
+        routes=routes(found),
         aims=aims(found),
         pluralities=pluralities(found),
         secured=secured(found),

@@ -139,9 +139,10 @@ def test_a_run_is_recorded_with_its_commit_and_machine(tmp_path: Path, monkeypat
     assert (found["a"]["machine"], found["b"]["machine"]) == ("elsewhere", provenance.machine())
 
 
-def test_the_headline_of_readme_is_table_1_s() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert script("table1").headline(stored("table1")) in readme, "python experiments/table1.py prints it"
+def test_headlines_are_those_of_the_results() -> None:
+    assert script("battery_page").headline(stored("battery")) in (ROOT / "README.md").read_text(), "its headline()"
+    why = (ROOT / "docs" / "why.md").read_text()
+    assert script("table1").headline(stored("table1")) in why, "python experiments/table1.py prints it"
 
 
 def test_planned_noise_of_mnist_is_what_plan_gives() -> None:

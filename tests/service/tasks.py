@@ -59,19 +59,29 @@ def budget_for(n_queries, n_answers=None):
 class Service:
     """The app over a ledger, with a client's and an admin's key; `start` serves it on a port from a thread."""
 
-    def __init__(self, where, *, queries=1000, answers=None, limits=None, quota=None, voters=None, seeded=True):
+    def __init__(
+        self, where, *, queries=1000, answers=None, limits=None, quota=None, voters=None, seeded=True, encoder=None
+    ):
         self.where = where
         self.ledger = Ledger(where, budget=budget_for(queries, answers))
         self.keys = Keys(where)
         self.key = self.keys.create("someone", quota=quota)
         self.admin = self.keys.create("the owner", role="admin")
         self.limits = limits or Limits(pace=0, rate=1e6)
-        self.voters = voters or TinyTeachers()
+        self.voters, self.encoder = voters or TinyTeachers(), encoder
+        self.rows = RowFormat(shape=self.voters.row_shape, dtype="float32")
         self.rng = SeededNoise(7) if seeded else None
 
     def make(self):
         return make_app(
-            self.voters, MECHANISM, Ledger(self.where), Keys(self.where), rows=FORMAT, limits=self.limits, rng=self.rng
+            self.voters,
+            MECHANISM,
+            Ledger(self.where),
+            Keys(self.where),
+            rows=self.rows,
+            limits=self.limits,
+            rng=self.rng,
+            encoder=self.encoder,
         )
 
     @contextmanager

@@ -183,6 +183,7 @@ def app_of_run() -> FastAPI:
     """What each server process serves: named in its environment by `serve`."""
     from terrine.runs.local import Run
     from terrine.service.app import Limits, make_app
+    from terrine.service.encoder_files import EncoderFiles
     from terrine.service.keys import Keys
     from terrine.service.parsing import RowFormat
 
@@ -193,7 +194,9 @@ def app_of_run() -> FastAPI:
     keys = Keys(ledger_place(served["ledger"], run.folder))
     rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
     mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
-    app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=Limits(**served["limits"]))
+    files = run.encoder_files()
+    encoder = None if files is None else EncoderFiles(files)
+    app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=Limits(**served["limits"]), encoder=encoder)
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app

@@ -59,7 +59,7 @@ from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
 from terrine.runs.route import settle
 from terrine.runs.served import ServedTeachers
-from terrine.runs.tasks import task_of
+from terrine.runs.tasks import ENCODER, kept_files, task_of
 from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
@@ -346,6 +346,11 @@ class Run(Answered):
         if not folder.is_dir():
             raise StoreError(f"There are no teachers in {folder} yet. Train them with: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
+
+    def encoder_files(self) -> dict[str, bytes] | None:
+        """Of the encoder that made numbers of the table's rows, as it is kept; public. None where rows are no table."""
+        folder = self.folder / ENCODER
+        return kept_files(folder) if folder.is_dir() else None
 
     def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""

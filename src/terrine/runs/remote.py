@@ -24,8 +24,10 @@ from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
 from terrine.runs.interactive import Round
 from terrine.runs.plan_rounds import PlannedRound
 from terrine.runs.rounds import ask_kept, keep_rounds, rounds_on
-from terrine.runs.tasks import public_task_of
+from terrine.runs.tasks import ENCODER, keep_files, kept_files, public_task_of
+from terrine.schema import Encoder
 from terrine.service.client import RemoteLabeller
+from terrine.service.encoder_files import EncoderFiles
 from terrine.service.schemas import About, Budget, Guarantee
 
 Progress = Callable[[float], object]
@@ -63,7 +65,27 @@ class RemoteRun(Answered):
 
     @cached_property
     def task(self) -> Task:
-        return public_task_of(self.config.data, classes=tuple(self.about.classes), run=self.folder)
+        classes = tuple(self.about.classes)
+        return public_task_of(self.config.data, classes=classes, run=self.folder, encoder=self._encoder())
+
+    def _encoder(self) -> Encoder | None:
+        """The service's own, fetched once and kept: rows are then the numbers that its teachers learned from."""
+        digest, folder = self.about.encoder, self.folder / ENCODER
+        if digest is None:
+            return None
+        files = kept_files(folder)
+        if files is None:
+            with self._labeller() as labeller:
+                found = labeller.encoder()
+            if found is None or found.sha256 != digest:
+                raise InputError(
+                    "The service has another encoder now than when this run began: its teachers are others. Begin a "
+                    "new run with --out."
+                )
+            keep_files(folder, files := dict(found.files))
+        if EncoderFiles(files).sha256 != digest:
+            raise InputError(f"{folder} is damaged. Delete it, and the run asks the service for it again.")
+        return Encoder.from_files(files)
 
     @property
     def learner(self) -> tuple[StudentConfig, int]:

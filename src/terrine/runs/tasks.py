@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,14 +73,28 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
     return _own_task(data, public=rows, private=private, classes=classes)
 
 
-def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Path | None = None) -> Task:
-    """The public side alone, for a service's classes."""
+def public_task_of(
+    data: PublicDataConfig,
+    *,
+    classes: tuple[str, ...],
+    run: Path | None = None,
+    encoder: Encoder | None = None,
+) -> Task:
+    """The public side alone, for a service's classes.
+
+    Args:
+        run: a run directory, which keeps the encoder of a table.
+        encoder: the service's own, by which a table is read as its teachers' rows were.
+    """
     if data.name is not None:
         found = load(data.name, **data.options)
         if found.classes != classes:
             raise InputError(f"The classes of {data.name} are not those of the service, which has {len(classes)}.")
         return replace(found, private=None, public_y=None)
     assert data.public is not None
+    if is_table(data.public) and encoder is not None:
+        public = _for_encoder(data, encoder)
+        return _own_task(data, public=PublicData(encoder.transform(public)), classes=classes, encoder=encoder)
     if is_table(data.public):
         if data.schema_file is None:
             warnings.warn(
@@ -91,11 +105,44 @@ def public_task_of(data: PublicDataConfig, *, classes: tuple[str, ...], run: Pat
                 stacklevel=2,
             )
         public = read_table(data.public)
-        encoder = encoder_of(schema_of(data, public, classes=classes), public, role=data.public.name, run=run)
-        if encoder.schema.label is not None and encoder.schema.classes != classes:
+        made = encoder_of(schema_of(data, public, classes=classes), public, role=data.public.name, run=run)
+        if made.schema.label is not None and made.schema.classes != classes:
             raise InputError(f"The schema's classes are not those of the service, which has {len(classes)}.")
-        return _own_task(data, public=PublicData(encoder.transform(public)), classes=classes, encoder=encoder)
+        return _own_task(data, public=PublicData(made.transform(public)), classes=classes, encoder=made)
     return _own_task(data, public=read_public(data.public, image_shape=data.image_shape), classes=classes)
+
+
+def _for_encoder(data: PublicDataConfig, encoder: Encoder) -> Table:
+    """The public table, for the service's encoder; settings that say otherwise what its columns are, are refused."""
+    assert data.public is not None
+    for key in ("columns", "categories"):
+        if getattr(data, key) is not None:
+            raise InputError(f"data.{key}: the service says what the columns are. Leave it out.")
+    public = read_table(data.public)
+    if (
+        data.schema_file is not None
+        and schema_of(data, public, classes=encoder.schema.classes).columns != encoder.schema.columns
+    ):
+        raise InputError(
+            f"{data.schema_file.name} is not the schema of the service: its teachers learned from other columns, or "
+            "other bounds and categories. Leave data.schema out, and the service's own is used. Nothing was asked."
+        )
+    dropped = {*(data.ignore or ()), data.label, encoder.schema.label, encoder.schema.unit}
+    return public.select([name for name in public.names if name not in dropped])
+
+
+def kept_files(folder: Path) -> dict[str, bytes] | None:
+    """The files of an encoder that a run keeps; None where there are none."""
+    if not (folder / WEIGHTS_FILE).is_file():
+        return None
+    return {name: (folder / name).read_bytes() for name in (SCHEMA_FILE, WEIGHTS_FILE)}
+
+
+def keep_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Keep an encoder's files, the weights last: without them the others do not count."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (SCHEMA_FILE, WEIGHTS_FILE):
+        _write(folder / name, files[name])
 
 
 def labelled_of(

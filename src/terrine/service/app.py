@@ -25,6 +25,7 @@ from terrine.service import schemas
 from terrine.service.batching import Desk
 from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
+from terrine.service.encoder_files import EncoderFiles
 from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
 from terrine.service.labels import Labels, Threads
@@ -68,6 +69,7 @@ def make_app(
     rows: RowFormat,
     limits: Limits | None = None,
     rng: Noise | None = None,
+    encoder: EncoderFiles | None = None,
 ) -> FastAPI:
     """The app for teachers, a mechanism, and the ledger that pays.
 
@@ -75,6 +77,7 @@ def make_app(
         mechanism: what answers; or one for each round, which requests name, on a ledger that pays for all of them.
         rows: what the teachers take.
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
+        encoder: of the owner's table, for those who ask; it is public.
     """
     limits = limits or Limits()
     check_release(ledger, limits)
@@ -106,7 +109,7 @@ def make_app(
     )
     app.state.service = service
     _add_errors(app)
-    _add_routes(app, service)
+    _add_routes(app, service, encoder)
     _add_pages(app, service)
     app.add_middleware(Watch, metrics=service.metrics, straight={("POST", "/v1/labels"): service.labels})
     return app
@@ -171,7 +174,7 @@ class _Service:
             pool.shutdown()
 
 
-def _add_routes(app: FastAPI, service: _Service) -> None:
+def _add_routes(app: FastAPI, service: _Service, encoder: EncoderFiles | None) -> None:
     def may(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: {"model": schemas.Failure, "description": _WHAT[status]} for status in statuses}
 
@@ -228,8 +231,16 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             rows_at_most=limits.rows,
             bytes_at_most=limits.body,
             one_release=service.one_release,
+            encoder=None if encoder is None else encoder.sha256,
             version=VERSION,
         )
+
+    @app.get("/v1/encoder", responses=keyed | may(404), summary="What makes numbers of a table's rows")
+    async def encoder_files(key: Caller) -> schemas.Encoder:
+        """Where the owner's rows are a table."""
+        if encoder is None:
+            raise Refused(404, "no_encoder", "The rows of this service are no table: there is no encoder.")
+        return schemas.Encoder(sha256=encoder.sha256, files=encoder.packed())
 
     @app.get("/v1/budget", responses=keyed, summary="What is spent and what is left")
     async def budget(key: Caller) -> schemas.Budget:

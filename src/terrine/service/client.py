@@ -36,6 +36,8 @@ from terrine.ledger import Head
 from terrine.ledger.entries import is_digest
 from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
+from terrine.service import schemas
+from terrine.service.encoder_files import EncoderFiles
 from terrine.service.schemas import About, Budget
 
 require("httpx", use="The client of a label service", extra="service")
@@ -125,6 +127,20 @@ class RemoteLabeller:
             f"{self.url} does not answer /v1/about as a terrine label service does ({wrong}). Check "
             "the URL and the service's version."
         )
+
+    def encoder(self) -> EncoderFiles | None:
+        """What makes numbers of a table's rows there, as `Encoder.from_files` takes it; None where there is none."""
+        digest = self.about().encoder
+        if digest is None:
+            return None
+        try:
+            found = schemas.Encoder.model_validate(self._call("GET", "/v1/encoder"), strict=True)
+            return EncoderFiles.unpacked(found.files, sha256=digest)
+        except (ValidationError, InputError):
+            raise ServiceError(
+                f"{self.url} did not send its encoder as a terrine label service does. Make the same call again; if it "
+                "fails again, ask the service's owner."
+            ) from None
 
     def budget(self) -> Budget:
         """What is spent and left there. Its head is kept, once it is proved to continue from the one kept before."""

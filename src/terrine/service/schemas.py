@@ -113,7 +113,19 @@ class About(_Shown):
         description="The service pays for one tested release of exactly this number of rows: send all of them in one "
         "request. They are all answered if a private test passes, and none if it fails (test_failed).",
     )
+    encoder: str | None = Field(
+        None,
+        description="sha256 of the encoder that made numbers of the owner's table: GET /v1/encoder has it. Rows of a "
+        "table must be made numbers by it, or the teachers are asked about other numbers than they learned from.",
+    )
     version: str
+
+
+class Encoder(_Shown):
+    """The encoder of the owner's table. It is public: it was learned from public rows alone."""
+
+    sha256: str = Field(description="As `encoder` of GET /v1/about.")
+    files: dict[str, str] = Field(description="Contents by file name, in base64: schema.toml and encoder.npz.")
 
 
 class Budget(_Shown):

@@ -1,6 +1,6 @@
 """A run in rounds inside processes that kill themselves at a chosen event: what tests/runs/test_rounds_kill.py starts.
 
-As a program it imports once, then reads lines of JSON, [folder, event, file], and forks for each.
+As a program it imports and plans once, then reads lines of JSON, [folder, event, file], and forks for each.
 """
 
 from __future__ import annotations
@@ -94,7 +94,13 @@ def main() -> None:
     import sklearn.linear_model  # noqa: F401
     import skops.io  # noqa: F401
 
+    import terrine.ledger.store  # noqa: F401
+
+    known: list[object] = []
     for line in sys.stdin:
+        folder, *_ = json.loads(line)
+        if not known:  # what is computed once, no child need do again
+            known.append(Run(Path(folder)).advice)
         child = os.fork()
         if child == 0:
             try:

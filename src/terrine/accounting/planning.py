@@ -11,18 +11,18 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from terrine import _validate
-from terrine.accounting.argmax import rdp_argmax
 from terrine.accounting.costs import budget_curve, cost, worst_case_cost
 from terrine.accounting.curves import ORDERS, WIDE_ORDERS, Guarantee, RdpCurve, delta_cost, guarantee
 from terrine.accounting.exact import Exact, rdp_check_exact
+from terrine.accounting.near import about_rdp, epsilon_near, epsilon_over_all, noise_about
 from terrine.accounting.profile_costs import LEAST_STEPS, about_epsilon, count_guarantee
 from terrine.accounting.stretch import stretched
 from terrine.errors import InputError, OrderGridWarning, PlanError
@@ -37,6 +37,7 @@ _EXACT_ORDERS: Array = np.geomspace(2.0, 200.0, 24)
 
 ASSUMED = "Do not raise consensus unless you have a reason to: it is an assumption, and teachers do not follow it."
 PlanAccountant = Literal["worst-case", "exact"]
+_CostOf = Callable[..., float]  # of a mechanism, n_queries, n_answered and delta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +85,14 @@ def evaluate(
     """What a given mechanism would give within the budget: as many queries as fit."""
     sample = Sample(standin, accountant)
     candidates = _Candidates(sample, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
-    about = 2 * int(candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=None).item()) + 16
-    return sample.finish(mechanism, most=min(about, max_queries or about), epsilon=epsilon, delta=delta)
+    about = int(candidates.n_queries(epsilon=epsilon, delta=delta, max_queries=None).item())
+    most = min(2 * about + 16, max_queries or 2 * about + 16)
+
+    def at(cost_of: _CostOf) -> Plan:
+        return sample.priced(sample.draft(mechanism, about, most, epsilon=epsilon, delta=delta, cost_of=cost_of), delta)
+
+    found = at(epsilon_near)
+    return found if found.epsilon <= epsilon or not found.n_queries else at(epsilon_over_all)
 
 
 def plan(
@@ -116,23 +123,34 @@ def plan(
     _validate.choice("accountant", accountant, ("worst-case", "exact"))
     sample = Sample(standin, accountant)
 
-    def at(aim: float) -> Plan:
-        return _plan(sample, epsilon=aim, delta=delta, max_queries=max_queries, min_accuracy=min_accuracy)
+    def at(aim: float, cost_of: _CostOf = epsilon_near) -> _Draft:
+        limits: Any = {"max_queries": max_queries, "min_accuracy": min_accuracy}
+        return _plan(sample, epsilon=aim, delta=delta, **limits, cost_of=cost_of)
 
     if accountant == "exact":
-        return at(epsilon)
+        return sample.priced(at(epsilon), delta)
 
-    def promised(found: Plan) -> Plan:
-        shown = count_guarantee(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
-        return replace(found, guarantee=shown)
+    def promise(found: _Draft) -> Guarantee:
+        return count_guarantee(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
 
-    def guess(found: Plan) -> float:
+    def guess(found: _Draft) -> float:
         return about_epsilon(found.mechanism, n_queries=found.n_queries, n_answers=found.n_answers, delta=delta)
 
-    return promised(stretched(at, guess, lambda found: promised(found).guarantee.epsilon, epsilon=epsilon))
+    found = stretched(at, guess, lambda found: promise(found).epsilon, epsilon=epsilon)
+    if promise(found).epsilon > epsilon:  # over all orders: rounding alone can do that
+        found = at(epsilon, epsilon_over_all)
+    return replace(sample.priced(found, delta), guarantee=promise(found))
 
 
-def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | None, min_accuracy: float) -> Plan:
+def _plan(
+    sample: Sample,
+    *,
+    epsilon: float,
+    delta: float,
+    max_queries: int | None,
+    min_accuracy: float,
+    cost_of: _CostOf = epsilon_near,
+) -> _Draft:
     """`plan` by Rényi bounds, which a search can evaluate by the thousand."""
     m, accountant = sample.votes.n_teachers, sample.accountant
     start = rule_of_thumb(n_teachers=m)
@@ -150,11 +168,11 @@ def _plan(sample: Sample, *, epsilon: float, delta: float, max_queries: int | No
         thresholds = best[0] + m * 0.1 * (spread - 1) * np.linspace(-1, 1, 9)
         checks, votes = (b * np.geomspace(1 / spread, spread, 7 if exact else 11) for b in best[1:])
     if queries[winner] >= 1 and candidates.accuracy[winner] >= min_accuracy:
-        proposal = _to_target(
-            best, sample, n_queries=int(queries[winner]), epsilon=epsilon, delta=delta, capped=max_queries
-        )
-        if proposal.n_queries:
-            return proposal
+        n_queries = int(queries[winner])
+        draft = partial(sample.draft, epsilon=epsilon, delta=delta, cost_of=cost_of)
+        found = _to_target(best, draft, n_queries, epsilon=epsilon, capped=max_queries, exact=exact)
+        if found.n_queries:
+            return found
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers pays for no answers of which "
         f"{min_accuracy:.0%} name the plurality. Take more teachers, a larger epsilon "
@@ -167,9 +185,8 @@ def expected_answers(mechanism: ConfidentGNMax | GNMax | LNMax, *, standin: Vote
     plurality."""
     sample = Sample(standin, "worst-case")
     match mechanism:
-        case ConfidentGNMax(threshold=threshold, sigma_check=sigma_check, sigma_vote=sigma_vote):
-            one = _Candidates(sample, threshold, sigma_check, sigma_vote)
-            return float(one.answer_rate.item()), float(one.accuracy.item())
+        case ConfidentGNMax():
+            return sample._expected(mechanism)
         case GNMax(sigma=sigma):
             return 1.0, float(sample.pr_plurality(sigma).mean())
         case LNMax(scale=scale):
@@ -193,47 +210,32 @@ def least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
             warnings.simplefilter("ignore", OrderGridWarning)
             return count_guarantee(found, n_queries=n_queries, delta=delta).epsilon
 
-    def at(aim: float) -> GNMax:
-        return _least_noise(n_queries=n_queries, epsilon=aim, delta=delta)
+    def at(aim: float, cost_of: _CostOf = epsilon_near) -> GNMax:
+        return _least_noise(n_queries=n_queries, epsilon=aim, delta=delta, cost_of=cost_of)
 
     def guess(found: GNMax) -> float:
         return about_epsilon(found, n_queries=n_queries, n_answers=n_queries, delta=delta)
 
-    return at(epsilon) if n_queries < LEAST_STEPS else stretched(at, guess, spent, epsilon=epsilon)
+    found = at(epsilon) if n_queries < LEAST_STEPS else stretched(at, guess, spent, epsilon=epsilon)
+    by_renyi = epsilon_over_all(found, n_queries=n_queries, n_answered=n_queries, delta=delta)
+    if by_renyi <= epsilon or spent(found) <= epsilon:
+        return found
+    return at(epsilon, epsilon_over_all)  # over all orders: rounding alone can do that
 
 
-def _least_noise(*, n_queries: int, epsilon: float, delta: float) -> GNMax:
+def _least_noise(*, n_queries: int, epsilon: float, delta: float, cost_of: _CostOf = epsilon_near) -> GNMax:
     """`least_noise` by Rényi bounds."""
 
     def epsilon_of(sigma: float) -> float:
-        return _epsilon_of(GNMax(sigma=sigma), n_queries=n_queries, delta=delta)
+        return cost_of(GNMax(sigma=sigma), n_queries=n_queries, n_answered=n_queries, delta=delta)
 
-    guess, most = _noise_about(n_queries=n_queries, epsilon=epsilon, delta=delta), NOISE_BOUNDS[1]
+    guess, most = noise_about(n_queries=n_queries, epsilon=epsilon, delta=delta), NOISE_BOUNDS[1]
     if guess > 0.8 * most and epsilon_of(most) > epsilon:
         raise PlanError(
             f"No noise up to {most:g} votes meets epsilon={epsilon:g} at delta={delta:g} for {n_queries} answers. Take "
             "fewer answers, or a larger epsilon or delta."
         )
     return GNMax(sigma=_least_of_four_digits(epsilon_of, epsilon=epsilon, guess=guess))
-
-
-def _epsilon_of(mechanism: GNMax, *, n_queries: int, delta: float) -> float:
-    """By worst case, as a budget promises it."""
-    curve = budget_curve(mechanism, n_queries=n_queries, delta=delta)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OrderGridWarning)
-        return guarantee(curve, delta=delta).epsilon
-
-
-def _noise_about(*, n_queries: int, epsilon: float, delta: float) -> float:
-    """sigma for this epsilon to about a percent, without a search for suprema."""
-    spent = np.array([delta_cost(order=order, delta=delta) for order in WIDE_ORDERS])
-    low, high = NOISE_BOUNDS
-    while high > low * (1 + 1e-5):
-        middle = math.sqrt(low * high)
-        cost = n_queries * _about(np.array(middle), WIDE_ORDERS) + spent
-        low, high = (low, middle) if cost.min() <= epsilon else (middle, high)
-    return high
 
 
 def _least_of_four_digits(epsilon_of: Callable[[float], float], *, epsilon: float, guess: float) -> float:
@@ -284,7 +286,7 @@ def most_questions(
         """By Rényi bounds."""
 
         def fits(n: int) -> bool:
-            return _epsilon_of(noise, n_queries=n, delta=delta) <= aim
+            return epsilon_over_all(noise, n_queries=n, n_answered=n, delta=delta) <= aim
 
         if fits(max_queries):
             return max_queries
@@ -315,20 +317,20 @@ def most_questions(
 
 
 def _to_target(
-    best: Array, sample: Sample, *, n_queries: int, epsilon: float, delta: float, capped: int | None
-) -> Plan:
+    best: Array, draft: Callable[..., _Draft], n_queries: int, *, epsilon: float, capped: int | None, exact: bool
+) -> _Draft:
     """Round to readable numbers, then put as many queries as fit."""
 
-    def at(factor: float, most: int) -> Plan:
+    def at(factor: float, most: int) -> _Draft:
         sigma_check, sigma_vote = (float(f"{b * factor:.4g}") for b in best[1:])
         mechanism = ConfidentGNMax(threshold=float(f"{best[0]:.4g}"), sigma_check=sigma_check, sigma_vote=sigma_vote)
-        return sample.finish(mechanism, most=most, epsilon=epsilon, delta=delta)
+        return draft(mechanism, min(n_queries, most), most)
 
     most = 2 * n_queries + 16
     proposal = at(1.0, min(most, capped or most))
     n_queries = proposal.n_queries
     reached = proposal.epsilon / epsilon
-    if reached > 0.993 or n_queries in (0, capped) or sample.accountant == "exact":
+    if reached > 0.993 or n_queries in (0, capped) or exact:
         return proposal
     # With few queries one more is a jump: then less noise fills the budget. (The exact cost may not follow the noise.)
     low, high = reached, 1.0
@@ -340,6 +342,17 @@ def _to_target(
         else:
             low = middle
     return proposal
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A mechanism with as many queries as fit, and what that costs by the search: not yet what a budget promises."""
+
+    mechanism: ConfidentGNMax
+    n_queries: int
+    n_answers: int
+    epsilon: float
+    exact: RdpCurve | None  # what a query costs on the stand-ins, with accountant="exact"
 
 
 class Sample:
@@ -374,40 +387,60 @@ class Sample:
             self._vote_costs[sigma] = costs
         return self._vote_costs[sigma]
 
-    def finish(self, mechanism: ConfidentGNMax, *, most: int, epsilon: float, delta: float) -> Plan:
-        """The plan of a mechanism with as many queries, up to ``most``, as the true cost allows."""
-        candidates = _Candidates(self, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
-        answer_rate, accuracy = float(candidates.answer_rate.item()), float(candidates.accuracy.item())
+    def draft(
+        self, mechanism: ConfidentGNMax, about: int, most: int, *, epsilon: float, delta: float, cost_of: _CostOf
+    ) -> _Draft:
+        """A mechanism with as many queries, up to ``most``, as the cost allows; ``about`` is a guess of them."""
+        answer_rate, _ = self._expected(mechanism)
         per_query: RdpCurve | None = None
         if self.accountant == "exact":
             total = cost(mechanism, self.votes, orders=_EXACT_ORDERS).reveal()  # stand-ins are public
             per_query = RdpCurve(total.orders, total.epsilons / len(self.votes))
 
-        def priced(n_queries: int) -> Plan:
+        def with_queries(n_queries: int) -> _Draft:
             n_answers = min(n_queries, math.ceil(n_queries * answer_rate))
-            worst = budget_curve(mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", OrderGridWarning)
-                public = guarantee(worst, delta=delta)
-                exact = None if per_query is None else guarantee(per_query * n_queries, delta=delta).epsilon
-            checks = worst_case_cost(mechanism, n_queries=n_queries, n_answered=0, orders=worst.orders)
-            at = worst.orders == public.order
-            return Plan(
-                mechanism=mechanism,
-                n_queries=n_queries,
-                n_answers=n_answers,
-                guarantee=public,
-                exact_epsilon=exact,
-                accuracy=accuracy,
-                right_answers=n_queries * answer_rate * accuracy,
-                check_share=float(checks.epsilons[at][0] / worst.epsilons[at][0]) if n_queries else 0.0,
-            )
+            if per_query is None:
+                spent = cost_of(mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
+            else:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", OrderGridWarning)
+                    spent = guarantee(per_query * n_queries, delta=delta).epsilon
+            return _Draft(mechanism=mechanism, n_queries=n_queries, n_answers=n_answers, epsilon=spent, exact=per_query)
 
-        low, high = 0, most + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if priced(middle).epsilon <= epsilon else (low, middle)
-        return priced(low)
+        low, high, step, n_queries = 0, most + 1, 1, about
+        while high - low > 1:  # about, then away from it, then between two
+            n_queries = min(max(n_queries, low + 1), high - 1)
+            fits = with_queries(n_queries).epsilon <= epsilon
+            low, high = (n_queries, high) if fits else (low, n_queries)
+            away = n_queries + (step if fits else -step)
+            n_queries, step = (low + high) // 2 if low > 0 and high <= most else away, 2 * step
+        return with_queries(low)
+
+    def priced(self, draft: _Draft, delta: float) -> Plan:
+        """The plan, with what a budget of its numbers promises by Rényi bounds over all orders."""
+        n_queries, n_answers = draft.n_queries, draft.n_answers
+        answer_rate, accuracy = self._expected(draft.mechanism)
+        worst = budget_curve(draft.mechanism, n_queries=n_queries, n_answered=n_answers, delta=delta)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OrderGridWarning)
+            public = guarantee(worst, delta=delta)
+        checks = worst_case_cost(draft.mechanism, n_queries=n_queries, n_answered=0, orders=worst.orders)
+        at = worst.orders == public.order
+        return Plan(
+            mechanism=draft.mechanism,
+            n_queries=n_queries,
+            n_answers=n_answers,
+            guarantee=public,
+            exact_epsilon=None if draft.exact is None else draft.epsilon,
+            accuracy=accuracy,
+            right_answers=n_queries * answer_rate * accuracy,
+            check_share=float(checks.epsilons[at][0] / worst.epsilons[at][0]) if n_queries else 0.0,
+        )
+
+    def _expected(self, mechanism: ConfidentGNMax) -> tuple[float, float]:
+        """The share of the stand-ins that are answered, and of these that are right."""
+        one = _Candidates(self, mechanism.threshold, mechanism.sigma_check, mechanism.sigma_vote)
+        return float(one.answer_rate.item()), float(one.accuracy.item())
 
 
 class _Candidates:
@@ -448,7 +481,8 @@ class _Candidates:
         for order in orders:
             yield (
                 order,
-                _about(checks * math.sqrt(2), order)[check] + self.answer_rate * _about(self.sigmas, order)[self.sigma],
+                about_rdp(checks * math.sqrt(2), order)[check]
+                + self.answer_rate * about_rdp(self.sigmas, order)[self.sigma],
             )
 
     def _exact_units(self) -> Iterator[tuple[float, Array]]:
@@ -465,20 +499,3 @@ class _Candidates:
         for i, order in enumerate(_EXACT_ORDERS):
             vote = self.answered @ votes[:, :, i].T / where.size
             yield order, checks[self.pair, i] + vote[self.pair, self.sigma]
-
-
-def _about(sigma: Array, order: Array | float) -> Array:
-    """The argmax bound to a fraction of a percent, fast: its ratio to the Gaussian depends on order/sigma nearly alone.
-
-    For the search only; what is proposed is charged by `worst_case_cost`.
-    """
-    tilts, ratios = _ratio_by_tilt()
-    result: Array = np.interp((order - 1) / sigma, tilts, ratios) * order / sigma**2
-    return result
-
-
-@lru_cache(maxsize=1)
-def _ratio_by_tilt() -> tuple[Array, Array]:
-    sigma = 20.0
-    orders = ORDERS[np.argsort(ORDERS)]
-    return (orders - 1) / sigma, rdp_argmax(sigma=sigma, orders=orders) / (orders / sigma**2)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from terrine import _validate
 from terrine.accounting.curves import ORDERS, delta_cost, round_up
-from terrine.accounting.planning import Sample, _about, rule_of_thumb
+from terrine.accounting.near import about_rdp
+from terrine.accounting.planning import Sample, rule_of_thumb
 from terrine.errors import InputError, PlanError
 from terrine.runs.plan_rounds import (
     _SPREADS,
@@ -123,8 +124,8 @@ def _cheapest(k: int, tried: _Tried, numbers: RoundNumbers, *, accurate: float) 
         )
     costs, winner = np.empty(ORDERS.size), np.empty(ORDERS.size, dtype=np.int64)
     for i, order in enumerate(ORDERS):
-        check = _about(tried.checks * math.sqrt(2), float(order))[tried.check]
-        vote = _about(tried.sigmas, float(order))[tried.sigma]
+        check = about_rdp(tried.checks * math.sqrt(2), float(order))[tried.check]
+        vote = about_rdp(tried.sigmas, float(order))[tried.sigma]
         cost = np.where(fits, numbers.n_queries * check + numbers.n_answers * vote, np.inf)
         winner[i] = int(np.argmin(cost))
         costs[i] = cost[winner[i]]

@@ -19,7 +19,8 @@ from scipy.special import ndtr
 from terrine import _validate
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, delta_cost, guarantee
-from terrine.accounting.planning import Sample, _about, rule_of_thumb
+from terrine.accounting.near import about_rdp
+from terrine.accounting.planning import Sample, rule_of_thumb
 from terrine.budgets import FilterBudget
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import ConfidentGNMax, InteractiveGNMax, Mechanism
@@ -212,8 +213,8 @@ class _Tried:
 
     def unit(self, order: float) -> Array:
         """About what a question costs at an order, by worst case."""
-        check: Array = _about(self.checks * math.sqrt(2), order)[self.check]
-        result: Array = check + self.rate * _about(self.sigmas, order)[self.sigma]
+        check: Array = about_rdp(self.checks * math.sqrt(2), order)[self.check]
+        result: Array = check + self.rate * about_rdp(self.sigmas, order)[self.sigma]
         return result
 
 

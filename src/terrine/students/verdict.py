@@ -66,6 +66,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Verdict:
+        """From what `asdict` made of one."""
         low, high = value["interval"]
         return cls(**{**value, "interval": (float(low), float(high))})
 

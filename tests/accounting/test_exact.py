@@ -174,11 +174,11 @@ def test_offsets_that_no_check_sees_and_offsets_of_zero() -> None:
 
 def test_equal_rows_cost_the_same_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    rows = rng.multinomial(200, rng.dirichlet(np.full(11, 0.8), size=40))  # 8 to 11 kinds: some are padded
+    rows = rng.multinomial(200, rng.dirichlet(np.full(11, 0.8), size=20))  # 8 to 11 kinds: some are padded
     rows[::5] = rng.permuted(rows[1], axis=0)
     rows[3] = [200, *[0] * 10]
     check = {"threshold": 60.0, "sigma_check": 9.0, "sigma_vote": 4.0}
-    offsets = np.round(200 * rng.dirichlet(np.ones(11), size=40) * 4) / 4
+    offsets = np.round(200 * rng.dirichlet(np.ones(11), size=20) * 4) / 4
     runs = []
     for cells, pairs in ((None, None), (1, 6_000), (500_000, 1), (2_000, 60)):
         if cells is not None:
@@ -204,7 +204,7 @@ def test_pruned_moves_never_win() -> None:
     rng = np.random.default_rng(5)
     dense = np.concatenate((np.linspace(1.02, 1.98, 10), np.geomspace(2.1, 90, 20)))
     for n_classes, sigma in ((3, 1.0), (6, 2.0), (6, 12.0)):
-        rows = rng.multinomial(30, rng.dirichlet(np.full(n_classes, 0.7), size=150))
+        rows = rng.multinomial(30, rng.dirichlet(np.full(n_classes, 0.7), size=60))
         together = rdp_gnmax_exact(rows, sigma=sigma, orders=dense)
         for i, order in enumerate(dense):
             assert rdp_gnmax_exact(rows, sigma=sigma, orders=order)[:, 0] == pytest.approx(together[:, i], rel=1e-11)

@@ -195,7 +195,7 @@ def test_a_million_rows_are_not_held_in_memory(where):
     """The audit asks for rows some thousands at a time, and lets them go."""
     import tracemalloc
 
-    rounds = amount(8, soak=20)
+    rounds = amount(5, soak=20)
     with Ledger(where, budget=BUDGET) as ledger:
         filled(ledger, "a", 200)
         assert ledger.verify() == []

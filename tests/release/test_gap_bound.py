@@ -223,7 +223,7 @@ def random_parameters(count: int, seed: int):
         yield round(sigma, 2), round(order, 2), n_classes, n_teachers
 
 
-PARAMETERS = [*random_parameters(amount(32, soak=200), seed=0), (1000.0, 20.0, 3, 50)]
+PARAMETERS = [*random_parameters(amount(12, soak=200), seed=0), (1000.0, 20.0, 3, 50)]
 
 
 @pytest.mark.parametrize(("sigma", "order", "n_classes", "n_teachers"), PARAMETERS)

@@ -127,7 +127,9 @@ def in_halves(monkeypatch):
     monkeypatch.setattr(app, "PacedVoters", lambda voters, **_: voters)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["control", "now"])
+@pytest.mark.parametrize(
+    "before", [pytest.param(True, marks=pytest.mark.soak), False], ids=["control", "now"]
+)  # that of half a share, and of a service that tells, are always there
 def test_time_does_not_tell_how_many_teachers_fail(before, monkeypatch, record_property):
     """Teachers that raise where a row has no neighbor in their share; requests that few or many of them fail on."""
     if before:

@@ -40,6 +40,7 @@ def test_so_they_do_on_rows_of_features(name):
     assert accuracy(student, test, test_y) > alone + 0.02
 
 
+@pytest.mark.soak
 def test_the_same_net_learns_less_without_the_public_rows():
     """All weights on public rows at 0: what is left is the net, its distortions and its averaging."""
     X, y, test_X, test_y = digits()
@@ -63,6 +64,7 @@ def test_wrong_answers_are_found_and_do_little_harm():
     assert accuracy(checked, test_X, test_y) > max(0.94, accuracy(trusting, test_X, test_y))
 
 
+@pytest.mark.soak
 def test_answers_fade():
     """A net that trusts to the end repeats more of the wrong answers than one whose answers fade."""
     X, y, _, _ = digits()
@@ -75,6 +77,7 @@ def test_answers_fade():
     assert repeated[0] < repeated[1]
 
 
+@pytest.mark.soak
 def test_looks_at_one_image_agree_more_where_a_gan_is_told_to():
     X, y, _, _ = digits()
     brief, shifted = replace(ON_IMAGES["gan"], steps=100), np.roll(X, 1, axis=2)

@@ -85,6 +85,7 @@ def test_one_row_does_not_stop_the_others(name, executor, tmp_path, capfd, caplo
             told: list[Sensitive[int]] = []
             arguments = {"classes": NAMES, "seed": 0, "executor": executor}
             polled = poll_teachers(data, shares, teacher, ASKED, tell_failed=told.append, **arguments)
+            arguments["executor"] = amount(Serial(), soak=executor)  # a process takes seconds to start
             kept = fit_teachers(data, shares, teacher, store=folder, **arguments)
             assert (kept.vote(ASKED).counts == polled.counts).all()
             loaded = TeacherEnsemble.load(folder, teacher)

@@ -71,7 +71,7 @@ def test_the_probe_is_the_student_and_says_what_it_guarantees(tmp_path):
     ("changes", "unit", "relation", "twice"),
     [
         ({}, None, Relation.ROW_REPLACED, 2),
-        ({"neighbors": "unit_added", "planned_units": 3000}, None, Relation.UNIT_ADDED, 1),
+        ({"neighbors": "unit_added", "planned_units": 3000}, None, Relation.ROW_ADDED, 1),
         ({"planned_units": 750}, UNIT, Relation.UNIT_ANY, 2),
         ({"neighbors": "unit_added", "planned_units": 750}, UNIT, Relation.UNIT_ADDED, 1),
         ({"method": "balanced"}, UNIT, Relation.UNIT_REPLACED, 2),

@@ -24,6 +24,7 @@ SENTENCES = {
     "row_replaced": "one row is replaced by another; the number of rows is public",
     "one_teacher": "one teacher's votes change, on any of the queries",
     "unit_added": "one unit is added or removed, with all its rows",
+    "row_added": "one row is added or removed",
 }
 
 

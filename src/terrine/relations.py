@@ -29,6 +29,7 @@ class Relation(StrEnum):
     ROW_REPLACED = "row_replaced"
     ONE_TEACHER = "one_teacher"
     UNIT_ADDED = "unit_added"
+    ROW_ADDED = "row_added"
 
     @property
     def sentence(self) -> str:
@@ -62,4 +63,5 @@ _SENTENCES = {
     Relation.ROW_REPLACED: "one row is replaced by another; the number of rows is public",
     Relation.ONE_TEACHER: "one teacher's votes change, on any of the queries",
     Relation.UNIT_ADDED: "one unit is added or removed, with all its rows",
+    Relation.ROW_ADDED: "one row is added or removed",
 }

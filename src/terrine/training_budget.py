@@ -25,6 +25,7 @@ _LEAST_NOISE = 2**21  # what the samplers take, and far above what the lattice c
 # How many contributions neighbors differ in: a changed unit is one that goes and one that comes
 _CHANGED = {
     Relation.UNIT_ADDED: 1,
+    Relation.ROW_ADDED: 1,
     Relation.UNIT_ANY: 2,
     Relation.UNIT_REPLACED: 2,
     Relation.ROW_REPLACED: 2,

@@ -22,7 +22,15 @@ from torch import nn
 from terrine._models import dump_estimators
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import DataError, InputError
-from terrine.features import AutoFeatures, EncoderFeatures, as_features, choose_features, fit_auto, load_features
+from terrine.features import (
+    AutoFeatures,
+    EncoderFeatures,
+    as_features,
+    choose_features,
+    fit_auto,
+    load_features,
+    loaders,
+)
 from terrine.features.edges import Edges
 
 PUBLIC = np.random.default_rng(0).standard_normal((300, 10))
@@ -273,6 +281,55 @@ def test_onnx_weights_in_other_files_are_refused(onnx_file, tmp_path):
     onnx.save(model, tmp_path / "apart.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     with pytest.raises(DataError, match="Save it as one file"):
         as_features(tmp_path / "apart.onnx", IMAGES)
+
+
+@pytest.mark.parametrize("where", ["a branch without nodes", "a sparse tensor", "a function"])
+def test_weights_elsewhere_are_found_wherever_they_are_named(tmp_path, monkeypatch, where):
+    onnx = pytest.importorskip("onnx")
+    from onnx import helper
+
+    monkeypatch.chdir(tmp_path)  # onnxruntime would look for the file there
+    np.full(4, 7, dtype=np.float32).tofile("weights.bin")
+    apart = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[4], data_location=1)
+    for key, value in (("location", "weights.bin"), ("offset", "0"), ("length", "16")):
+        apart.external_data.add(key=key, value=value)
+    here = helper.make_tensor("w", onnx.TensorProto.FLOAT, [4], [0.0] * 4)
+    X, Y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4]) for name in "xy")
+    add, more = helper.make_node("Add", ["x", "w"], ["y"]), {}
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    if where == "a sparse tensor":
+        places = helper.make_tensor("places", onnx.TensorProto.INT64, [4], [0, 1, 2, 3])
+        graph = helper.make_graph(
+            [add], "g", [X], [Y], sparse_initializer=[onnx.SparseTensorProto(values=apart, indices=places, dims=[4])]
+        )
+    elif where == "a function":
+        inside = [helper.make_node("Constant", [], ["w"], value=apart), add]
+        more["functions"] = [helper.make_function("own", "F", ["x"], ["y"], inside, opsets[:1])]
+        graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="own")], "g", [X], [Y])
+    else:
+        out = [helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4])]
+        one, other = (helper.make_graph([], "branch", [], out, initializer=[some]) for some in (apart, here))
+        yes = helper.make_tensor("yes", onnx.TensorProto.BOOL, [], [True])
+        choice = helper.make_node("If", ["yes"], ["w"], then_branch=one, else_branch=other)
+        graph = helper.make_graph([choice, add], "g", [X], [Y], initializer=[yes])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, **more)
+    with pytest.raises(DataError, match="Save it as one file"):
+        loaders.of_onnx(model.SerializeToString(), name="apart.onnx")
+
+
+def test_a_panic_of_a_library_in_rust_is_not_heard():
+    class PanicException(BaseException):
+        """As PyO3 raises it: no Exception."""
+
+    def panics(rows):
+        if (rows > 50).any():
+            raise PanicException("a secret")
+        return rows[:, :2] + 1
+
+    features = as_features(panics, PUBLIC)
+    odd = PUBLIC[:3].copy()
+    odd[1] = 99
+    assert features.transform(odd).any(axis=1).tolist() == [True, False, True]
 
 
 def test_a_row_that_an_encoder_fails_on_counts_as_zeros_without_a_word(capfd, recwarn):

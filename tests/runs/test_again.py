@@ -77,6 +77,19 @@ def test_a_card_that_says_it_already_is_left_alone(folder):
     assert {path: path.stat().st_mtime_ns for path in (folder / "r" / "student").iterdir()} == before
 
 
+def test_a_student_that_another_ledger_paid_for_is_not_given_this_guarantee(folder):
+    other = Run.create(folder / "run.toml", folder / "other")
+    whole(other)
+    shutil.rmtree(folder / "r" / "student")
+    shutil.copytree(other.folder / "student", folder / "r" / "student")
+    before = {path.name: path.read_bytes() for path in (folder / "r" / "student").iterdir()}
+    with pytest.raises(InputError, match=r"does not name the ledger that paid for .*Move the student away"):
+        Run(folder / "r").learn()
+    assert {path.name: path.read_bytes() for path in (folder / "r" / "student").iterdir()} == before
+    Run(folder / "r").learn(again=True)  # from this run's answers
+    assert load_student(folder / "r" / "student").card.ledger.id == Run(folder / "r").guarantee().ledger.id
+
+
 @pytest.mark.parametrize("exchanged", [True, False], ids=["one step", "two steps"])
 def test_a_kill_while_a_card_is_replaced_leaves_a_whole_folder(folder, monkeypatch, exchanged):
     without_tests(Run(folder / "r")).learn(again=True)

@@ -241,7 +241,13 @@ def test_images_go_the_same_way(tmp_path):
     run = begin_run(read_settings(tmp_path / "run.toml"), tmp_path / "r")
     whole(run)
     shown = run.guarantee()
-    assert (shown.relation, shown.planned_units) == (Relation.UNIT_ADDED, 500)
+    assert (shown.relation, shown.planned_units) == (Relation.ROW_ADDED, 500)
+    card = json.loads((run.folder / "student" / "card.json").read_text())
+    assert (card["relation"], card["unit"]) == ("row_added", "row")  # no unit column
+    page = (run.folder / "student" / "model_card.md").read_text()
+    assert "| protects | each row of the private data |" in page
+    write_run_report(run)
+    assert "a given row was in the private data, or was not" in (run.folder / "report.html").read_text()
     facts = public_facts(run)
     assert facts["data"]["n_private"] is None  # the number of rows is not public by this relation
     assert run.labels().shape == (150, 2)
@@ -461,6 +467,26 @@ def test_a_ledger_elsewhere(here, monkeypatch):
         other.teach()
 
 
+def test_a_probe_that_another_ledger_paid_for_is_not_given_this_guarantee(here):
+    run = ProbeRun.create(read_settings("run.toml"), here / "r")
+    run.teach()
+    kept = (run.folder / "probe.npz").read_bytes()
+    less = ProbeRun.create(read_settings(changed(here, ("epsilon = 4.0", "epsilon = 2.0"))), here / "less")
+    less.teach()
+    (less.folder / "probe.npz").write_bytes(kept)
+    with pytest.raises(InputError, match=r"probe\.npz is not the probe that the ledger of .*less paid for"):
+        ProbeRun(less.folder).label()
+    for name in ("ledger.json", "ledger.sqlite"):
+        (run.folder / name).unlink()
+    with pytest.raises(InputError, match=r"probe\.npz is not the probe that the ledger of .*r paid for"):
+        ProbeRun(run.folder).label()  # by a new ledger, which paid for nothing
+    assert not list(here.glob("*/guarantee.json"))
+    (less.folder / "probe.npz").unlink()
+    again = ProbeRun(less.folder)
+    again.teach()
+    assert again.label().shape == (300, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "what"), [("plan.json", "is damaged"), ("guarantee.json", "is damaged"), ("answers.npz", "")]
 )
@@ -580,6 +606,7 @@ def test_teachers_with_hashed_ids_have_a_unit_added(here, terrine):
     with run.ledger() as ledger:
         assert ledger.budget.relation == Relation.UNIT_ADDED
         assert ledger.verify() == []
+    assert json.loads(terrine("teach", "r", "--json")[1])["relation"] == "unit_added"  # the guarantee's
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
     A rerun trains only what is missing. A probe's training is charged before its first step.
     """
     from terrine.runs.probe import ProbeRun
+    from terrine.runs.probe_plan import covered
 
     run = open_any(source, out)
     if isinstance(run, ProbeRun):
@@ -83,12 +84,12 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
     warn_first(run)
     with progress_bar("teaching", quiet=as_json) as progress:
         shares = run.teach(progress=progress)
-    kept = run.config.teachers.keep
+    kept, relation = run.config.teachers.keep, covered(shares.relation, run.given)
     facts = {
         "run": str(run.folder),
         "teachers": shares.n_teachers,
         "kept": kept,
-        "relation": shares.relation,
+        "relation": relation,
         "classes": len(run.task.classes),
         **(secret_of(run) if reveal else {}),
     }
@@ -97,7 +98,7 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
         return
     done = "trained and kept in teachers/" if kept else "to be trained when they vote, and not kept"
     print(f"{shares.n_teachers:,} teachers, {done}.")
-    print(f"Neighbors: {shares.relation.sentence}.")
+    print(f"Neighbors: {relation.sentence}.")
     print_secret(facts, shares.n_teachers)
     print(f"Next: terrine vote {run.folder}")
 

@@ -69,7 +69,7 @@ def people_of(model: Any, data: PrivateData) -> People:
     """The relation that was asked for, or that of the shares; the true number only where that makes it public."""
     known: int | None = None
     if model.neighbors == "unit_added":
-        relation = Relation.UNIT_ADDED
+        relation = Relation.ROW_ADDED if data.unit is None else Relation.UNIT_ADDED
         if data.unit is None and model.route != "probe":
             raise InputError(
                 'neighbors="unit_added" needs to know whom each row belongs to: without that, a row that is added '

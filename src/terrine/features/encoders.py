@@ -413,7 +413,9 @@ def _encoded(encoder: Loaded, rows: Rows, *, block: int, width: int) -> NDArray[
 def _attempt(apply: Callable[[Rows], Any], rows: Rows, *, block: int, width: int) -> NDArray[np.float32] | None:
     try:
         numbers = _numbers(apply(_filled(rows, block)), block)
-    except Exception:  # an odd row: what of, is not said
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an odd row: what of, is not said; a panic of a library in Rust is no Exception
         return None
     return None if numbers is None or numbers.shape[1] != width else numbers[: len(rows)]
 

@@ -196,7 +196,7 @@ def of_onnx(data: bytes, *, name: str) -> Loaded:
         model = onnx.load_model_from_string(data)
     except Exception:  # protobuf's own types
         raise DataError(f"{name}: the file is damaged, or not ONNX.") from None
-    if _elsewhere(model.graph):
+    if _elsewhere(model):
         raise DataError(f"{name} keeps weights in files beside it. Save it as one file, without external data.")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what it says of a row goes nowhere
@@ -232,13 +232,12 @@ def of_onnx(data: bytes, *, name: str) -> Loaded:
     )
 
 
-def _elsewhere(graph: Any) -> bool:
-    """Whether a graph, or one inside it, reads weights from other files."""
-    inner = [one for node in graph.node for attribute in node.attribute for one in (attribute.g, *attribute.graphs)]
-    tensors = [one for node in graph.node for attribute in node.attribute for one in (attribute.t, *attribute.tensors)]
-    return any(one.data_location == 1 for one in (*graph.initializer, *tensors)) or any(
-        _elsewhere(one) for one in inner if one.node
-    )
+def _elsewhere(part: Any) -> bool:
+    """Whether a part of a model, or anything in it, however deep, reads weights from other files."""
+    if getattr(part, "data_location", 0) == 1 or len(getattr(part, "external_data", ())):
+        return True
+    found = [value for field, value in part.ListFields() if field.message_type is not None]
+    return any(_elsewhere(one) for value in found for one in ((value,) if hasattr(value, "ListFields") else value))
 
 
 def restored(kind: str, name: str, data: bytes) -> Loaded:

@@ -57,6 +57,11 @@ _PROTECTED = {
         "a given unit (say, a person with all of their rows) was in the private data, or was not",
         "Several units, such as a family, or one person under two names",
     ),
+    Relation.ROW_ADDED: (
+        "row",
+        "a given row was in the private data, or was not",
+        "A person with several rows",
+    ),
     Relation.ONE_TEACHER: (
         "teacher",
         "a given teacher, which learned from one share of the private data, voted as it did or differently",

@@ -106,6 +106,8 @@ class Learning(ABC):
             _check_own(folder)
             wanted.touch()
         student = self.taught(progress=progress) if anew else load_student(folder, encoder=self.own_features())
+        if not anew:
+            self._check_paid(student)
         result = self.evaluated(student)
         card = {**self.guarantee().to_json(), **result.for_card()}
         if anew:
@@ -116,6 +118,16 @@ class Learning(ABC):
         write_json(self.folder / "student.json", result.to_json())
         wanted.unlink(missing_ok=True)
         return result
+
+    def _check_paid(self, student: FittedStudent) -> None:
+        """Refuse a student of what another ledger paid for: its card would say a guarantee that is not its own."""
+        named, ours = None if student.card is None else student.card.ledger, self.guarantee().to_json().get("ledger")
+        if (None if named is None else named.id) != (None if ours is None else ours["id"]):
+            raise InputError(
+                f"The card of {self.folder / 'student'} does not name the ledger that paid for {self.folder}: the "
+                "guarantee of this run is not that of this student. Move the student away, or train one from this "
+                f"run's labels in its place: terrine learn {self.folder} --again"
+            )
 
     def student_result(self) -> StudentResult | None:
         """What `learn` found, or None where there is no student yet."""

@@ -177,11 +177,17 @@ class ProbeRun(Learning):
     def label(self, *, progress: Progress | None = None) -> NDArray[np.float64]:
         """Soft labels of all public rows, which cost nothing more, and the guarantee of everything."""
         probe = self.probe()
+        with self.ledger() as ledger:
+            state, paid = ledger.training.state(), ledger.summary()
+        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+            raise InputError(
+                f"{self._probe_path} is not the probe that the ledger of {self.folder} paid for. Put back the ledger "
+                "or the file. Where the ledger is the right one, delete the file, and make it again from the steps "
+                f"that are kept: terrine teach {self.folder}"
+            )
         found = probe.predict_proba(self._public)
         arrays = {"proba": found, "labels": found.argmax(axis=1).astype(np.int64), "schema": np.array(LABELS_SCHEMA)}
         write_atomically(self.folder / "answers.npz", lambda file: np.savez_compressed(file, **arrays))
-        with self.ledger() as ledger:
-            paid = ledger.summary()
         shown = PublishedProbe.of(
             self.plan.budget,
             lattice=2.0**LATTICE_BITS,

@@ -54,7 +54,7 @@ def people_of(private: PrivateData, settings: RunConfig | ProbeConfig) -> People
     method: Method = settings.teachers.partition if isinstance(settings, RunConfig) else "hashed"
     known: int | None = None
     if settings.privacy.neighbors == "unit_added":
-        relation = Relation.UNIT_ADDED
+        relation = Relation.ROW_ADDED if private.unit is None else Relation.UNIT_ADDED
     else:
         known = public_units(private, method=method)
         relation = Relation.UNIT_ANY if known is None else Relation.UNIT_REPLACED

@@ -80,8 +80,8 @@ class Guarantee(_Shown):
     basis: str
     relation: str = Field(
         examples=["unit_any"],
-        description="What two neighbors may differ in: unit_any, unit_replaced, row_replaced or one_teacher; or the "
-        "owner's own words, after `own: `.",
+        description="What two neighbors may differ in: unit_any, unit_added, unit_replaced, row_replaced or "
+        "one_teacher; or the owner's own words, after `own: `.",
     )
     neighbors: str = Field("", description="The same, for people.")
     notes: list[str] = []

@@ -102,22 +102,33 @@ class Answers:
     Attributes:
         labels: (n_queries,) class index, or ABSTAIN = -1.
         outcomes: (n_queries,) an `Outcome` each.
+        mechanism: what drew them; None where they are labels by a trained probe, for which nothing is drawn.
         secure: False where a seeded sampler drew the noise: such answers are not private.
     """
 
     labels: NDArray[np.int64]
     outcomes: NDArray[np.int64]
-    mechanism: Mechanism
+    mechanism: Mechanism | None
     secure: bool
     n_answered: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_answered", int(np.count_nonzero(self.outcomes == Outcome.TEACHERS)))
 
+    @property
+    def drawn_by(self) -> Mechanism:
+        """The mechanism, where teachers voted; labels by a probe have none."""
+        if self.mechanism is None:
+            raise InputError("These are labels by a probe: nobody voted, and no mechanism drew them.")
+        return self.mechanism
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def __repr__(self) -> str:
+        if self.mechanism is None:
+            seeded = "" if self.secure else ", INSECURE: seeded noise, not private"
+            return f"Answers({len(self)} rows, labeled by a probe{seeded})"
         reinforced = int((self.outcomes == Outcome.REINFORCED).sum())
         unasked = int((self.outcomes == Outcome.UNASKED).sum())
         never = f", {unasked} never asked: no room in the budget or quota" if unasked else ""

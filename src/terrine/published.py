@@ -179,6 +179,7 @@ class PublishedProbe(Guarantee):
         labeled: public rows that it labeled; any number of them costs nothing more.
         secure_noise: whether all noise was drawn by the secure sampler; else nothing holds.
         route: "probe".
+        service: the label service whose probe it is, if one labeled the rows.
     """
 
     steps: int
@@ -191,6 +192,7 @@ class PublishedProbe(Guarantee):
     secure_noise: bool = True
     ledger: LedgerHead | None = None
     route: str = "probe"
+    service: str | None = None
 
     @classmethod
     def of(cls, budget: TrainingBudget, *, lattice: float, **facts: Any) -> Self:

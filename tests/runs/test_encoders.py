@@ -240,5 +240,5 @@ def test_features_that_were_changed_after_the_teachers_learned_are_refused(folde
     other = begun(folder, "other", 'kind = "sklearn"\nname = "sklearn.decomposition.PCA"\noptions = {n_components = 3}')
     other.teach()
     shutil.copy(other.folder / "features.safetensors", run.folder / "features.safetensors")
-    with pytest.raises(StoreError, match="is not the file that the teachers learned on"):
+    with pytest.raises(StoreError, match="is not the file that this run learned on"):
         Run(run.folder).vote()

@@ -219,10 +219,10 @@ def label(source: Source, out: Out = None, as_json: Json = False) -> None:
         check_asked(run)
         return
     if isinstance(run, ProbeRun):
-        print_probe(run)
+        print_probe(run.guarantee())
         print(f"Next: terrine learn {run.folder}")
         return
-    print_label(run)
+    print_label(run.guarantee())
     _, answers = run.released()
     if missing := [name for k, name in enumerate(run.task.classes) if not (answers.labels == k).any()]:
         from terrine.students.verdict import listed
@@ -348,10 +348,7 @@ def run_command(
         print_json({**found, **secret})
         check_asked(run)
         return
-    if isinstance(run, ProbeRun):
-        print_probe(run)
-    else:
-        print_label(run)
+    print_label(shown)
     if isinstance(shown, PublishedGuarantee):
         print_cost(shown)
         print_secret(secret, shown.n_teachers)

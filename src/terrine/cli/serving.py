@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from terrine._optional import require
+from terrine.budgets import TrainingBudget
 from terrine.cli.common import Json, app, print_json
 from terrine.errors import InputError, LedgerError, ServiceError
 from terrine.ledger.place import ledger_place
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from terrine.ledger import Ledger
     from terrine.ledger.views import Summary
+    from terrine.runs.local import Run
+    from terrine.runs.probe import ProbeRun
     from terrine.service.keys import Key, Keys
 
 keys_app = typer.Typer(
@@ -77,9 +80,10 @@ def serve(
         int, typer.Option(min=1024, help="Bytes of bodies that wait or arrive, in each process; half of it by one key.")
     ] = 256 << 20,
 ) -> None:
-    """Answer questions over HTTP with a run's teachers.
+    """Answer questions over HTTP with a run's teachers, or with its probe.
 
-    All answers are paid from one budget. Callers need a key: terrine keys create.
+    All answers of teachers are paid from one budget; labels by a probe cost nothing. Callers need a key: terrine keys
+    create.
     """
     for package in ("fastapi", "prometheus_client", "uvicorn"):
         require(package, use="The label service", extra="service")
@@ -113,9 +117,10 @@ def serve(
 
     with checked(folder, ledger) as bound:  # what is wrong is said here, in one line, before any worker starts
         check_release(bound, Limits(**limits))
-        left = left_in_words(bound.summary())
+        left, by_probe = left_in_words(bound.summary()), isinstance(bound.budget, TrainingBudget)
     address = bind(host, port)
-    print(f"Teachers and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
+    intact = "The probe" if by_probe else "Teachers"
+    print(f"{intact} and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     print(left)
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
@@ -154,7 +159,9 @@ def serve(
 def left_in_words(summary: Summary) -> str:
     """How many answers a service still has."""
     left = summary.remaining
-    if min(left.get(name, 1) for name in ("queries", "answers", "steps", "share")) <= 0:
+    if isinstance(summary.budget, TrainingBudget):
+        return "Labels cost nothing, however many rows they are of: the training was paid for as a whole."
+    if min(left.get(name, 1) for name in ("queries", "answers", "share")) <= 0:
         return (
             "Warning: nothing is left of this budget. New questions get no answer; a question that was answered before "
             "gets the same answer, at no cost. A second run on the same private rows adds its own ε and δ."
@@ -181,52 +188,71 @@ def bind(host: str, port: int) -> socket.socket:
 
 def app_of_run() -> FastAPI:
     """What each server process serves: named in its environment by `serve`."""
-    from terrine.runs.local import Run
-    from terrine.service.app import Limits, make_app
+    from terrine.runs.probe import ProbeRun
+    from terrine.service.app import Limits, make_app, make_probe_app
     from terrine.service.encoder_files import EncoderFiles
     from terrine.service.keys import Keys
     from terrine.service.parsing import RowFormat
 
     served = json.loads(os.environ[_SERVED])
-    run = Run(served["folder"])
-    voters = run.voters()
-    ledger = run.ledger(served["ledger"])
+    run = _served(Path(served["folder"]))
+    limits, ledger = Limits(**served["limits"]), run.ledger(served["ledger"])
     keys = Keys(ledger_place(served["ledger"], run.folder))
-    rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
-    mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
     files = run.encoder_files()
     encoder = None if files is None else EncoderFiles(files)
-    app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=Limits(**served["limits"]), encoder=encoder)
+    if isinstance(run, ProbeRun):
+        app = make_probe_app(run.served(ledger), ledger, keys, limits=limits, encoder=encoder)
+    else:
+        voters = run.voters()
+        rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
+        mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
+        app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=limits, encoder=encoder)
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app
 
 
 def checked(folder: Path, where: str | None) -> Ledger:
-    """The run's ledger, after a look at its newest entries and at every teacher; `terrine ledger verify` reads all."""
-    from terrine.runs.local import Run
+    """The run's ledger, after a look at its newest entries, and at every teacher or the probe.
 
-    run = Run(folder)
-    run.ensemble()  # every file is verified
+    `terrine ledger verify` reads all of it.
+    """
+    from terrine.runs.probe import ProbeRun
+
+    run = _served(folder)
+    if not isinstance(run, ProbeRun):
+        run.ensemble()  # every file is verified
     ledger = run.ledger(where)
+    if isinstance(run, ProbeRun):
+        run.served(ledger)
     if problems := ledger.verify_recent():
         raise LedgerError(f"The ledger is damaged: {len(problems)} problem(s) found, the first: {problems[0]}")
     return ledger
 
 
-def _summary(folder: Path, where: str | None) -> Summary:
-    from terrine.runs.local import Run
+def _served(folder: Path) -> Run | ProbeRun:
+    """The run of a directory: with teachers, or with a probe that is trained."""
+    from terrine.runs.opening import opened
+    from terrine.runs.probe import ProbeRun
+    from terrine.runs.remote import RemoteRun
 
-    with Run(folder).ledger(where) as ledger:
+    run = opened(folder)
+    if isinstance(run, RemoteRun):
+        raise InputError(f"{folder} gets its labels from a service, and has nothing to serve.")
+    if isinstance(run, ProbeRun):
+        run.probe()  # before its ledger is made: the training alone may do that
+    return run
+
+
+def _summary(folder: Path, where: str | None) -> Summary:
+    with _served(folder).ledger(where) as ledger:
         return ledger.summary()
 
 
 def _keys(folder: Path, where: str | None) -> Keys:
-    from terrine.runs.local import Run
     from terrine.service.keys import Keys
 
-    run = Run(folder)
-    run.ledger(where).close()
+    _served(folder).ledger(where).close()
     return Keys(ledger_place(where, folder))
 
 
@@ -243,8 +269,13 @@ def create_command(
     as_json: Json = False,
 ) -> None:
     """Make a key and print it, this once: only a hash of it is kept."""
-    key = _keys(folder, ledger).create(name, role="admin" if admin else "client", quota=quota)
     summary = _summary(folder, ledger)
+    if quota is not None and isinstance(summary.budget, TrainingBudget):
+        raise InputError(
+            f"{folder} has a probe, whose labels are charged to no key: --quota would limit nothing. Leave it out; "
+            "terrine serve --rate limits requests, and --rows their rows."
+        )
+    key = _keys(folder, ledger).create(name, role="admin" if admin else "client", quota=quota)
     if as_json:
         role = "admin" if admin else "client"
         print_json({"name": name, "role": role, "quota": quota, "key": key, "left": summary.remaining})

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
     from terrine.runs.opening import AnyRun
-    from terrine.runs.probe import ProbeRun
     from terrine.runs.probe_dry_run import ProbeDryRun
     from terrine.runs.remote import RemoteRun
     from terrine.students import StudentResult
@@ -135,11 +134,11 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     Console().print(table)
 
 
-def print_probe(run: ProbeRun) -> None:
+def print_probe(shown: PublishedProbe) -> None:
     """What a probe's labels are, and the guarantee."""
-    shown = run.guarantee()
     print(f"The probe learned by {shown.in_words}.")
-    print(f"{shown.labeled:,} public rows were labeled: all of them. Labels cost nothing more.")
+    every = ": all of them" if shown.service is None else ""
+    print(f"{shown.labeled:,} public rows were labeled{every}. Labels cost nothing more.")
     print_guarantee(shown)
 
 
@@ -191,8 +190,12 @@ def print_cost(shown: PublishedGuarantee) -> None:
         print(shown.cost.in_words)
 
 
-def print_label(run: Run | RemoteRun) -> None:
-    shown = run.guarantee()
+def print_label(shown: PublishedGuarantee | PublishedProbe) -> None:
+    from terrine.published import PublishedProbe
+
+    if isinstance(shown, PublishedProbe):
+        print_probe(shown)
+        return
     if shown.test == "passed":
         print("The private test passed: all answers of the tested release are published.")
     print(f"{shown.answered:,} queries were answered and {shown.withheld:,} withheld.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +69,10 @@ class Probe:
         try:
             with np.load(path, allow_pickle=False) as found:
                 arrays = dict(found)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{path} cannot be read as a probe: {type(error).__name__}.") from None
+        except (OSError, ValueError, BadZipFile, zlib.error) as error:
+            raise StoreError(
+                f"{path} cannot be read as a probe: {type(error).__name__}. Put back the file that the training wrote."
+            ) from None
         if other := other_schema(arrays, SCHEMA):
             raise StoreError(f"{path} is not a probe of schema {SCHEMA}: it has {other}.")
         about = json.loads(str(arrays["about"]))

@@ -22,7 +22,7 @@ from terrine.datasets import Task
 from terrine.errors import AdviceWarning, InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
-from terrine.published import PublishedGuarantee
+from terrine.published import PublishedGuarantee, PublishedProbe
 from terrine.runs.config import (
     ProbeConfig,
     RunConfig,
@@ -34,6 +34,7 @@ from terrine.runs.config import (
 )
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
+from terrine.runs.tasks import ENCODER, kept_files
 from terrine.students.card import StudentResult
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Learning(ABC):
     def student(self) -> Any:
         """What learns."""
         return student_of(self.learner[0])
+
+    def encoder_files(self) -> dict[str, bytes] | None:
+        """Of the encoder that made numbers of the table's rows, as it is kept; public. None where rows are no table."""
+        return kept_files(self.folder / ENCODER)
 
     @property
     @abstractmethod
@@ -194,7 +199,7 @@ class Answered(Learning):
         path, side = self.folder / "answers.npz", self.task
         if not path.is_file() and (self.folder / "guarantee.json").is_file():
             shown = self.guarantee()
-            if shown.test == "failed":  # there are none, and none will come
+            if isinstance(shown, PublishedGuarantee) and shown.test == "failed":  # there are none, and none will come
                 raise TestFailedError(shown.epsilon, shown.delta)
         rows, answers = load_answers(path)
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
@@ -213,15 +218,16 @@ class Answered(Learning):
         shown = PublishedGuarantee.of(guarantee, answers, fresh=self.fresh(rows), **facts)
         write_json(self.folder / "guarantee.json", shown.to_json())
 
-    def guarantee(self) -> PublishedGuarantee:
-        """What may be published, as `label` wrote it."""
-        path = self.folder / "guarantee.json"
-        found = read_json(path, "terrine label")
-        try:
-            return PublishedGuarantee.from_json(found)
-        except InputError as error:
-            why = str(error).rstrip(".")
-            raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {path.parent}") from None
+
+def published_in(folder: Path) -> PublishedGuarantee | PublishedProbe:
+    """What may be published of a run, as `label` wrote it."""
+    path = folder / "guarantee.json"
+    found = read_json(path, "terrine label")
+    try:
+        return (PublishedProbe if found.get("route") == "probe" else PublishedGuarantee).from_json(found)
+    except InputError as error:
+        why = str(error).rstrip(".")
+        raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {folder}") from None
 
 
 def learns_probe(settings: Settings, folder: Path) -> bool:
@@ -349,8 +355,8 @@ def _write_settings(path: Path, settings: Settings) -> None:
 def save_answers(path: Path, rows: NDArray[np.int64], answers: Answers) -> None:
     """(n_queries,) public rows, labels and outcomes: public."""
     arrays: dict[str, Any] = {"rows": rows, "labels": answers.labels, "outcomes": answers.outcomes}
-    arrays |= {"secure": answers.secure, "mechanism": canonical(mechanism_to_json(answers.mechanism))}
-    arrays |= {"schema": ANSWERS_SCHEMA}
+    mechanism = "null" if answers.mechanism is None else canonical(mechanism_to_json(answers.mechanism))
+    arrays |= {"secure": answers.secure, "mechanism": mechanism, "schema": ANSWERS_SCHEMA}
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -367,10 +373,11 @@ def load_answers(path: Path) -> tuple[NDArray[np.int64], Answers]:
                 )
             rows, labels, outcomes = (found[name] for name in ("rows", "labels", "outcomes"))
             _check_answers(rows, labels, outcomes)
+            mechanism = json.loads(str(found["mechanism"]))
             answers = Answers(
                 labels=labels,
                 outcomes=outcomes,
-                mechanism=mechanism_from_json(json.loads(str(found["mechanism"]))),
+                mechanism=None if mechanism is None else mechanism_from_json(mechanism),
                 secure=bool(found["secure"]),
             )
             return rows, answers

@@ -18,12 +18,12 @@ from terrine.accounting.curves import ORDERS, guarantee
 from terrine.budgets import mechanism_to_json
 from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
-from terrine.published import PublishedGuarantee
+from terrine.published import PublishedGuarantee, PublishedProbe
 from terrine.relations import Relation
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
 from terrine.runs.probe import ProbeRun
-from terrine.runs.probe_facts import probe_facts
+from terrine.runs.probe_facts import ELSEWHERE, probe_facts
 from terrine.runs.remote import RemoteRun
 from terrine.runs.rounds import round_answers, spending_in_rounds
 from terrine.runs.tested import NO_SPENDING, nothing_released, served_facts, tested_facts
@@ -55,11 +55,13 @@ def write_run_report(run: AnyRun, *, reveal: bool = False, progress: Progress | 
 
 def public_facts(run: AnyRun) -> dict[str, Any]:
     """Settings, released answers, the guarantee and the student's test results: nothing that was not paid for."""
-    if isinstance(run, ProbeRun):
+    shown = run.guarantee()
+    if isinstance(run, ProbeRun) or isinstance(shown, PublishedProbe):
+        assert not isinstance(run, Run)
         return {**probe_facts(run), **_shared(run)}
     tested = tested_facts(run) if isinstance(run, Run) else served_facts(run)
     rows, answers = nothing_released(run) if isinstance(run, Run) and tested and tested["failed"] else run.released()
-    shown, task, config, elsewhere = run.guarantee(), run.task, run.config, "not told by the label service"
+    task, config, elsewhere = run.task, run.config, ELSEWHERE
     fresh, names = run.fresh(rows), ("epsilon", "delta", "order", "basis", "relation", "notes")
     asked = replace(answers, labels=answers.labels[fresh], outcomes=answers.outcomes[fresh])  # a question once
     counts = np.bincount(asked.labels[asked.outcomes == Outcome.TEACHERS], minlength=len(task.classes))
@@ -108,7 +110,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         },
         "advice": [str(one) for one in run.advice.warnings] if isinstance(run, Run) else [],
         "tested": tested,
-        "mechanism": None if shown.rounds else mechanism_to_json(answers.mechanism),
+        "mechanism": None if shown.rounds else mechanism_to_json(answers.drawn_by),
         "rounds": [
             {**one.to_json(), "in_words": one.in_words, "plan_in_words": one.plan_in_words} for one in shown.rounds
         ],
@@ -160,7 +162,7 @@ def secret_facts(run: Run, *, progress: Progress | None = None) -> Sensitive[dic
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderGridWarning)
         exact = guarantee(
-            cost(answers.mechanism, votes, orders=ORDERS, progress=progress), delta=run.config.privacy.delta
+            cost(answers.drawn_by, votes, orders=ORDERS, progress=progress), delta=run.config.privacy.delta
         )
     found = exact.map(
         lambda one: {"exact": {"epsilon": one.epsilon, "order": one.order, "accountant": "exact"}, **_consensus(run)}
@@ -192,7 +194,7 @@ def spending(answers: Answers, *, delta: float) -> dict[str, list[Any]]:
     asked = answers.outcomes != Outcome.UNASKED
     answered = np.concatenate(([0], np.cumsum(answers.outcomes[asked] == Outcome.TEACHERS)))
     at = np.unique(np.linspace(0, len(answered) - 1, min(_POINTS, len(answered))).astype(int))
-    check, vote = unit_costs(answers.mechanism)
+    check, vote = unit_costs(answers.drawn_by)
     epsilons = [0.0, *((check * int(n) + vote * int(answered[n])).epsilon(delta=delta) for n in at[1:])]
     return {"queries": at.tolist(), "epsilon": epsilons, "answered": answered[at].tolist()}
 
@@ -208,7 +210,7 @@ def _spending(shown: PublishedGuarantee, asked: Answers, given: list[Answers], *
 
 
 def _per_query(answers: Answers, *, order: float) -> dict[str, float]:
-    check, vote = unit_costs(answers.mechanism, orders=[order])
+    check, vote = unit_costs(answers.drawn_by, orders=[order])
     return {"check": float(check.epsilons[0]), "answer": float(vote.epsilons[0])}
 
 

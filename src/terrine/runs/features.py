@@ -51,13 +51,13 @@ def features_of(
 
 
 def features_digest(folder: Path) -> str | None:
-    """Of a run's features as they are kept: what its teachers learned on. None where there is nothing to keep."""
+    """Of a run's features as they are kept: what its teachers or its probe learned on. None where none are kept."""
     path = folder / FEATURES
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def check_features(folder: Path) -> None:
-    """Refuse features that are not those that the run's teachers learned on."""
+    """Refuse features that are not those that the run's teachers, or its probe, learned on."""
     path = folder / "rows.json"
     if not path.is_file():
         return
@@ -67,7 +67,7 @@ def check_features(folder: Path) -> None:
         return  # damaged: whoever reads the rows' shape there says so
     if known is not None and known != features_digest(folder):
         raise StoreError(
-            f"{folder / FEATURES} is not the file that the teachers learned on: its sha256 is not that in rows.json. "
+            f"{folder / FEATURES} is not the file that this run learned on: its sha256 is not that in rows.json. "
             "Put it back, or begin a new run with --out."
         )
 

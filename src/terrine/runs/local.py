@@ -27,7 +27,7 @@ from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
-from terrine.published import LedgerHead
+from terrine.published import LedgerHead, PublishedGuarantee
 from terrine.relations import Relation
 from terrine.runs.base import (
     ROUTE,
@@ -35,9 +35,9 @@ from terrine.runs.base import (
     JsonObject,
     begin,
     learns_probe,
+    published_in,
     read_json,
     save_answers,
-    write_json,
 )
 from terrine.runs.baseline import on_private_rows
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
@@ -58,8 +58,8 @@ from terrine.runs.probe_plan import check_neighbors, covered
 from terrine.runs.ready import advice_of, check_disk
 from terrine.runs.rounds import RoundsPlan, advice_on, kept_plan, label_rounds
 from terrine.runs.route import settle
-from terrine.runs.served import ServedTeachers
-from terrine.runs.tasks import ENCODER, kept_files, task_of
+from terrine.runs.served import ServedTeachers, keep_rows, kept_rows
+from terrine.runs.tasks import task_of
 from terrine.runs.tested import fix, planned_chance, publish_failure, refuse_earlier_votes, require_fixed
 from terrine.sensitive import Sensitive, unheard
 from terrine.teachers import Teacher, TeacherEnsemble, fit_teachers, poll_teachers
@@ -178,10 +178,8 @@ class Run(Answered):
                 public=self._public_sample,
                 progress=progress,
             )
-            X = self.task.public.X
-            dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
             seen = {} if self.config.features is None else {"features": features_digest(self.folder)}
-            write_json(self.folder / "rows.json", {"row_shape": X.shape[1:], "dtype": dtype, **seen})
+            keep_rows(self.folder, self.task.public.X, **seen)
         return shares
 
     @cached_property
@@ -347,22 +345,17 @@ class Run(Answered):
             raise StoreError(f"There are no teachers in {folder} yet. Train them with: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)
 
-    def encoder_files(self) -> dict[str, bytes] | None:
-        """Of the encoder that made numbers of the table's rows, as it is kept; public. None where rows are no table."""
-        folder = self.folder / ENCODER
-        return kept_files(folder) if folder.is_dir() else None
-
     def voters(self) -> ServedTeachers:
         """The teachers that are kept, in memory, to be asked about any row. Needs no private data."""
-        rows = read_json(self.folder / "rows.json", "terrine teach")
-        if rows.get("dtype") == "text":
-            raise InputError(f"The rows of {self.folder} are texts, and a service takes rows of numbers.")
-        try:
-            shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
-        except (KeyError, TypeError, ValueError):
-            raise StoreError(f"{self.folder}/rows.json is damaged. Write it again with: terrine teach") from None
+        rows = kept_rows(self.folder)
         see = self._seen if self.config.features is not None else None
-        return ServedTeachers(self.ensemble().in_memory(), row_shape=shape, dtype=dtype, see=see)
+        return ServedTeachers(self.ensemble().in_memory(), row_shape=rows.shape, dtype=rows.dtype, see=see)
+
+    def guarantee(self) -> PublishedGuarantee:
+        """What may be published, as `label` wrote it."""
+        shown = published_in(self.folder)
+        assert isinstance(shown, PublishedGuarantee)
+        return shown
 
     def ledger(self, where: str | Path | None = None) -> Ledger:
         """The one ledger that pays for this run's answers: made when first asked for, and never again.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from terrine._files import write_atomically
 from terrine._validate import other_schema
 from terrine.accounting.advice import Advice
-from terrine.datasets import PrivateData, Task
+from terrine.datasets import PrivateData, PublicData, Task
 from terrine.errors import InputError, StoreError
 from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
@@ -27,11 +27,11 @@ from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
 from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
-from terrine.runs.base import Learning, begin, learns_probe, read_json, write_json
+from terrine.runs.base import JsonObject, Learning, begin, learns_probe, published_in, read_json, write_json
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import ProbeConfig, RunConfig, StudentConfig, read_settings
 from terrine.runs.factories import check_student, student_of
-from terrine.runs.features import features_of
+from terrine.runs.features import FEATURES, check_features, features_digest, features_of
 from terrine.runs.features_config import takes_texts
 from terrine.runs.probe_plan import (
     People,
@@ -43,8 +43,11 @@ from terrine.runs.probe_plan import (
     seen_by_probe,
 )
 from terrine.runs.ready import check_room
+from terrine.runs.served import ROWS, keep_rows, kept_rows
 from terrine.runs.tasks import public_labels_of, task_of
 from terrine.sensitive import unheard
+from terrine.service.probe_labels import ProbeLabels
+from terrine.service.schemas import TRAINING
 
 if TYPE_CHECKING:
     from terrine.features import AnyFeatures
@@ -53,6 +56,10 @@ if TYPE_CHECKING:
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"
 _ROWS = 65_536  # private rows whose features are made at once
+
+
+class _Classes(JsonObject):
+    classes: list[str]
 
 
 class ProbeRun(Learning):
@@ -152,7 +159,7 @@ class ProbeRun(Learning):
 
     def teach(self, *, progress: Progress | None = None) -> Probe:
         """Train the probe: charged whole before its first step. What a kill left of it goes on."""
-        if self._probe_path.is_file():
+        if self._probe_path.is_file() and (self.folder / ROWS).is_file():
             return self.probe()
         check_student(self.config.student)
         self.check()
@@ -165,6 +172,7 @@ class ProbeRun(Learning):
                 ledger=ledger,
                 progress=None if progress is None else lambda step, steps: progress(step / steps),
             )
+        keep_rows(self.folder, self.task.public.X, classes=self.task.classes, features=features_digest(self.folder))
         found.save(self._probe_path)
         return found
 
@@ -188,16 +196,7 @@ class ProbeRun(Learning):
         found = probe.predict_proba(self._public)
         arrays = {"proba": found, "labels": found.argmax(axis=1).astype(np.int64), "schema": np.array(LABELS_SCHEMA)}
         write_atomically(self.folder / "answers.npz", lambda file: np.savez_compressed(file, **arrays))
-        shown = PublishedProbe.of(
-            self.plan.budget,
-            lattice=2.0**LATTICE_BITS,
-            steps_kept=probe.steps_kept,
-            features=probe.settings.n_features,
-            labeled=len(found),
-            secure_noise=paid.secure and probe.guarantee is not None,
-            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
-        )
-        write_json(self.folder / "guarantee.json", shown.to_json())
+        write_json(self.folder / "guarantee.json", self._published(probe, paid, labeled=len(found)).to_json())
         if progress is not None:
             progress(1.0)
         return found
@@ -222,13 +221,34 @@ class ProbeRun(Learning):
         return result
 
     def guarantee(self) -> PublishedProbe:
-        path = self.folder / "guarantee.json"
-        found = read_json(path, "terrine label")
-        try:
-            return PublishedProbe.from_json(found)
-        except InputError as error:
-            why = str(error).rstrip(".")
-            raise InputError(f"{path} is damaged ({why}). Write it again with: terrine label {self.folder}") from None
+        shown = published_in(self.folder)
+        assert isinstance(shown, PublishedProbe)
+        return shown
+
+    def served(self, ledger: Ledger) -> ProbeLabels:
+        """The trained probe, to be asked about any row. Needs no data, neither private nor public.
+
+        Args:
+            ledger: the run's own, which paid for the training.
+        """
+        probe, rows = self.probe(), kept_rows(self.folder)
+        state = ledger.training.state()
+        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+            raise StoreError(f"{self._probe_path} is not what the ledger's training made. Put the file back.")
+        check_features(self.folder)
+        classes = read_json(self.folder / ROWS, "terrine teach", holds=_Classes)["classes"]
+        stand_in = PublicData(np.zeros((1, *rows.shape), dtype=rows.dtype))  # features are kept: only its shape counts
+        features = features_of(
+            self.config.features, stand_in, seed=self.config.seed, device="auto", kept=self.folder / FEATURES
+        )
+        shown = self._published(probe, ledger.summary(), labeled=0)
+        return ProbeLabels(
+            predict=lambda X: probe.predict(seen_by_probe(features, PublicData(X))),
+            classes=tuple(classes),
+            rows=rows,
+            secure=shown.secure_noise,
+            facts={name: getattr(shown, name) for name in TRAINING},
+        )
 
     def taught(self, *, progress: Progress | None) -> FittedStudent:
         """The probe itself, or a student of its labels: by the settings, or by labeled public rows."""
@@ -266,6 +286,17 @@ class ProbeRun(Learning):
             given,
             seed=self.config.seed,
             settings=settings,
+        )
+
+    def _published(self, probe: Probe, paid: Summary, *, labeled: int) -> PublishedProbe:
+        return PublishedProbe.of(
+            self.plan.budget,
+            lattice=2.0**LATTICE_BITS,
+            steps_kept=probe.steps_kept,
+            features=probe.settings.n_features,
+            labeled=labeled,
+            secure_noise=paid.secure and probe.guarantee is not None,
+            ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
         )
 
     @property

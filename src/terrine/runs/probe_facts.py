@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from terrine.published import PublishedProbe
 from terrine.relations import Relation
 from terrine.runs.base import ROUTE
 from terrine.runs.config import RunConfig
+from terrine.runs.remote import RemoteRun
 from terrine.runs.route import kept_choice
+
+ELSEWHERE = "not told by the label service"
 
 if TYPE_CHECKING:
     from terrine.runs.probe import ProbeRun
 
 
-def probe_facts(run: ProbeRun) -> dict[str, Any]:
+def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
     """What differs from the facts of a run with teachers; `public_facts` adds what they share."""
     shown, task = run.guarantee(), run.task
-    labels = run.labels().argmax(axis=1)
+    assert isinstance(shown, PublishedProbe)
+    labels = run.released()[1].labels if isinstance(run, RemoteRun) else run.labels().argmax(axis=1)
     counts = np.bincount(labels, minlength=len(task.classes))
-    student, settings, X = run.student_result(), run.plan.settings, task.public.X
+    student, X = run.student_result(), task.public.X
     return {
         "title": run.config.data.name or run.folder.name,
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -43,23 +47,30 @@ def probe_facts(run: ProbeRun) -> dict[str, Any]:
         },
         "probe": {
             "features": shown.features,
-            "kind": run.config.features.kind,
+            "kind": ELSEWHERE if isinstance(run, RemoteRun) else run.config.features.kind,
             "steps": shown.steps,
             "steps_kept": shown.steps_kept,
             "clip": shown.clip,
             "noise": shown.noise,
             "planned_units": shown.planned_units,
-            "settings": {"rate": settings.rate, "momentum": settings.momentum, "scale": settings.scale},
-            "why": _why(run.given, run.folder),
+            "settings": {} if isinstance(run, RemoteRun) else _descent(run),
+            "why": _why(run),
         },
-        "advice": [str(one) for one in run.advice.warnings],
+        "advice": [] if isinstance(run, RemoteRun) else [str(one) for one in run.advice.warnings],
         "answers": {"labeled": len(labels), "by_class": dict(zip(task.classes, counts.tolist(), strict=True))},
         "student": None if student is None else student.to_json(),
     }
 
 
-def _why(given: object, folder: Path) -> str:
+def _descent(run: ProbeRun) -> dict[str, float]:
+    settings = run.plan.settings
+    return {"rate": settings.rate, "momentum": settings.momentum, "scale": settings.scale}
+
+
+def _why(run: ProbeRun | RemoteRun) -> str:
     """Why the run went by the probe."""
-    if isinstance(given, RunConfig) and (folder / ROUTE).is_file():
-        return kept_choice(folder).reason
+    if isinstance(run, RemoteRun):
+        return f"The label service at {run.config.labels.url} has one."
+    if isinstance(run.given, RunConfig) and (run.folder / ROUTE).is_file():
+        return kept_choice(run.folder).reason
     return "The settings asked for it."

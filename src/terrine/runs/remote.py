@@ -18,8 +18,8 @@ from terrine.datasets import Task
 from terrine.errors import InputError, LedgerError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import Answers
-from terrine.published import LedgerHead
-from terrine.runs.base import Answered, begin, read_json, save_answers, write_json
+from terrine.published import LedgerHead, PublishedGuarantee, PublishedProbe
+from terrine.runs.base import Answered, begin, published_in, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
 from terrine.runs.interactive import Round
 from terrine.runs.plan_rounds import PlannedRound
@@ -110,18 +110,36 @@ class RemoteRun(Answered):
     def label(self, *, progress: Progress | None = None) -> Answers:
         """Ask the service: it charges; a rerun gets the same answers at no cost."""
         rows = self.asked()
+        if self.about.probe is not None and self.config.rounds is not None:
+            raise InputError(
+                f"{self.config.labels.url} serves a probe, whose labels cost nothing: nothing needs rounds."
+                " Leave [[rounds]] out, and set labels.queries to the number of public rows."
+            )
         if not (self.folder / "answers.npz").exists():
             self.try_student(n_answers=len(rows))
         request = read_json(self._request(), "terrine label")["request_id"]
         if self.config.rounds is not None:
             return self._label_rounds(rows, request, progress=progress)
         with self._labeller() as labeller:
-            self._compare(labeller.about(), "guarantee", "mechanism", "classes", "n_teachers")
+            self._compare(labeller.about(), "guarantee", "mechanism", "classes", "n_teachers", "probe")
             answers = labeller.label(self.task.public.X[rows], request_id=request, progress=progress)
             budget = labeller.budget()
         self._compare(budget, "guarantee")
         answers = replace(answers, secure=answers.secure and budget.secure)  # of all that the ledger answered
         save_answers(self.folder / "answers.npz", rows, answers)
+        head = LedgerHead(id=budget.ledger_id, head=budget.head)
+        if (training := self.about.probe) is not None:
+            shown = PublishedProbe(
+                **vars(self.about.guarantee.read()),
+                **training.model_dump(),
+                labeled=len(rows),
+                secure_noise=answers.secure,
+                ledger=head,
+                service=self.config.labels.url,
+            )
+            write_json(self.folder / "guarantee.json", shown.to_json())
+            return answers
+        assert self.about.n_teachers is not None
         caps = {  # of the service's budget, which the guarantee is of; a filter has none
             f"n_{name}": int(getattr(budget, name) + budget.left[name]) if name in budget.left else None
             for name in ("queries", "answers")
@@ -135,13 +153,18 @@ class RemoteRun(Answered):
             answers_at_most=len(rows),
             why_unasked=labeller.why_unasked,
             service=self.config.labels.url,
-            ledger=LedgerHead(id=budget.ledger_id, head=budget.head),
+            ledger=head,
             **caps,
         )
         return answers
 
+    def guarantee(self) -> PublishedGuarantee | PublishedProbe:
+        """What may be published, as `label` wrote it: the service's."""
+        return published_in(self.folder)
+
     def rounds(self, rows: NDArray[np.int64]) -> list[Round]:
         """The rounds of the settings, with the service's mechanisms."""
+        assert self.about.mechanism is not None  # `label` refuses a probe
         given, offered = self.config.rounds or [], self.about.rounds or [self.about.mechanism]
         if len(given) > len(offered):
             raise InputError(
@@ -163,6 +186,7 @@ class RemoteRun(Answered):
     def _label_rounds(self, rows: NDArray[np.int64], request: str, *, progress: Progress | None) -> Answers:
         """As `label`, in rounds: the student's probabilities are kept here before they are sent."""
         rounds = self.rounds(rows)
+        assert self.about.n_teachers is not None
         with self._labeller() as labeller:
             self._compare(labeller.about(), "guarantee", "mechanism", "rounds", "classes", "n_teachers")
             askers = [_RoundAsker(labeller, k) for k in range(1, len(rounds) + 1)]

@@ -304,7 +304,7 @@ def spending_in_rounds(given: Sequence[Answers], *, delta: float, order: float) 
     """Worst-case epsilon at the filter's order as questions were put and answered: progress, not a guarantee."""
     budget = FilterBudget(epsilon=4096.0, delta=delta, order=order)
     steps = [
-        budget.price(some.mechanism, n_queries=1, n_answers=int(outcome == Outcome.TEACHERS))
+        budget.price(some.drawn_by, n_queries=1, n_answers=int(outcome == Outcome.TEACHERS))
         for some in given
         for outcome in some.outcomes[some.outcomes != Outcome.UNASKED].tolist()
     ]

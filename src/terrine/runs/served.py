@@ -1,14 +1,44 @@
-"""Kept teachers as a service asks them."""
+"""What a service asks: kept teachers, and the rows that they, or a probe, take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from terrine.datasets.rows import Rows
+from terrine.errors import InputError, StoreError
+from terrine.runs.base import read_json, write_json
+from terrine.service.parsing import RowFormat
 from terrine.teachers import TeacherEnsemble
 from terrine.votes import Votes
+
+ROWS = "rows.json"  # in a run's folder
+
+
+def keep_rows(folder: Path, X: Rows, **seen: Any) -> None:
+    """Note what rows are, for a service that has none of the data.
+
+    Args:
+        X: the public rows.
+        seen: what else it needs.
+    """
+    dtype = X.dtype.name if isinstance(X, np.ndarray) else "text"
+    write_json(folder / ROWS, {"row_shape": X.shape[1:], "dtype": dtype, **seen})
+
+
+def kept_rows(folder: Path) -> RowFormat:
+    """As `keep_rows` noted them."""
+    rows = read_json(folder / ROWS, "terrine teach")
+    if rows.get("dtype") == "text":
+        raise InputError(f"The rows of {folder} are texts, and a service takes rows of numbers.")
+    try:
+        return RowFormat(shape=tuple(int(size) for size in rows["row_shape"]), dtype=np.dtype(rows["dtype"]).name)
+    except (KeyError, TypeError, ValueError):
+        raise StoreError(f"{folder / ROWS} is damaged. Write it again with: terrine teach {folder}") from None
 
 
 class ServedTeachers:

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
@@ -15,14 +15,15 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
-from terrine.budgets import TestedBudget, mechanism_to_json
+from terrine._validate import JsonObject
+from terrine.budgets import TestedBudget, TrainingBudget, mechanism_to_json
 from terrine.errors import InputError, TerrineError
 from terrine.labeller import KeptVotes, Labeller, Voters
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax, LNMax, Mechanism
 from terrine.noise import Noise
 from terrine.service import schemas
-from terrine.service.batching import Desk
+from terrine.service.batching import Answering, Desk
 from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
 from terrine.service.encoder_files import EncoderFiles
@@ -33,10 +34,11 @@ from terrine.service.limits import Limits, Refused
 from terrine.service.middleware import Metrics, Watch, hold_metrics_folder
 from terrine.service.pacing import PacedVoters
 from terrine.service.parsing import RowFormat
+from terrine.service.probe_labels import ProbeLabels
 from terrine.service.rounds import RoundLabellers
 from terrine.service.wire import GATE, Gate
 
-__all__ = ["Limits", "make_app"]
+__all__ = ["Limits", "make_app", "make_probe_app"]
 
 T = TypeVar("T")
 VERSION = "1"
@@ -85,19 +87,57 @@ def make_app(
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     several = [mechanism] if isinstance(mechanism, LNMax | GNMax | ConfidentGNMax) else list(mechanism)
     labeller = RoundLabellers([Labeller(voters, one, ledger, rng=rng) for one in several])
-    service = _Service(labeller, voters, ledger, keys, rows, limits)
+    offer = _Offer(
+        labeller, tuple(voters.classes), n_teachers=voters.n_teachers, mechanisms=tuple(several), encoder=encoder
+    )
+    return _app(_Service(offer, ledger, keys, rows, limits))
+
+
+def make_probe_app(
+    probe: ProbeLabels,
+    ledger: Ledger,
+    keys: Keys,
+    *,
+    limits: Limits | None = None,
+    encoder: EncoderFiles | None = None,
+) -> FastAPI:
+    """The app for a trained probe, whose labels are charged to nobody.
+
+    Args:
+        ledger: the one that paid for the training. Only keys are written to it.
+    """
+    if not isinstance(ledger.budget, TrainingBudget):
+        raise InputError("The ledger does not pay for the training of a probe: its labels would have no guarantee.")
+    offer = _Offer(probe, probe.classes, probe=probe.facts, encoder=encoder)
+    return _app(_Service(offer, ledger, keys, probe.rows, limits or Limits()))
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """Who answers, and what may be said of them; either ``mechanisms`` and ``n_teachers`` are there, or ``probe``."""
+
+    answering: Answering
+    classes: tuple[str, ...]
+    n_teachers: int | None = None
+    mechanisms: tuple[Mechanism, ...] = ()
+    probe: JsonObject | None = None
+    encoder: EncoderFiles | None = None
+
+
+def _app(service: "_Service") -> FastAPI:
+    offer, limits = service.offer, service.limits
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        desk = service.labels.desk = Desk(labeller, waiting=limits.waiting)
+        desk = service.labels.desk = Desk(offer.answering, waiting=limits.waiting)
         try:
             with hold_metrics_folder():
                 yield {GATE: Gate(limits)}
         finally:
             await asyncio.get_running_loop().run_in_executor(None, desk.close)  # those who wait are answered first
             service.close()
-            keys.close()
-            ledger.close()
+            service.keys.close()
+            service.ledger.close()
 
     app = FastAPI(
         title="terrine",
@@ -109,7 +149,7 @@ def make_app(
     )
     app.state.service = service
     _add_errors(app)
-    _add_routes(app, service, encoder)
+    _add_routes(app, service)
     _add_pages(app, service)
     app.add_middleware(Watch, metrics=service.metrics, straight={("POST", "/v1/labels"): service.labels})
     return app
@@ -127,13 +167,11 @@ def check_release(ledger: Ledger, limits: Limits) -> None:
 class _Service:
     """What the routes share. Each kind of work has its own threads, so that none of it keeps another waiting."""
 
-    def __init__(
-        self, labeller: RoundLabellers, voters: Voters, ledger: Ledger, keys: Keys, rows: RowFormat, limits: Limits
-    ) -> None:
-        self.labeller, self.voters, self.ledger, self.keys = labeller, voters, ledger, keys
+    def __init__(self, offer: _Offer, ledger: Ledger, keys: Keys, rows: RowFormat, limits: Limits) -> None:
+        self.offer, self.ledger, self.keys = offer, ledger, keys
         self.rows, self.limits = rows, limits
         self.one_release = ledger.budget.n_queries if isinstance(ledger.budget, TestedBudget) else None
-        self.numbers = PublicNumbers(ledger, labeller.mechanism)
+        self.numbers = PublicNumbers(ledger, offer.mechanisms[0] if offer.mechanisms else None)
         self.metrics = Metrics(self.numbers)
         self._reads = ThreadPoolExecutor(2, "terrine-reads")
         self._look_ups, self._bodies = ThreadPoolExecutor(1, "terrine-keys"), ThreadPoolExecutor(1, "terrine-bodies")
@@ -141,13 +179,13 @@ class _Service:
         self.labels = Labels(
             self.callers,
             ledger,
-            classes=tuple(voters.classes),
+            classes=offer.classes,
             rows=rows,
             limits=limits,
             metrics=self.metrics,
             threads=Threads(bodies=self._bodies, reads=self._reads),
         )
-        self.labels.n_rounds = len(labeller.mechanisms)
+        self.labels.n_rounds = max(len(offer.mechanisms), 1)
         self.budget = Latest(self.numbers.budget, self._reads)
         self.history = Latest(self.numbers.history, self._reads)
         self.head = Latest(ledger.head, self._reads)
@@ -174,14 +212,14 @@ class _Service:
             pool.shutdown()
 
 
-def _add_routes(app: FastAPI, service: _Service, encoder: EncoderFiles | None) -> None:
+def _add_routes(app: FastAPI, service: _Service) -> None:
     def may(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: {"model": schemas.Failure, "description": _WHAT[status]} for status in statuses}
 
     Caller = Annotated[Key, Depends(service.caller)]
     keyed = may(401, 429, 503)
-    voters, limits, numbers = service.voters, service.limits, service.numbers
-    classes, several = list(voters.classes), service.labeller.mechanisms
+    offer, limits, numbers, encoder = service.offer, service.limits, service.numbers, service.offer.encoder
+    mechanisms = [mechanism_to_json(one) for one in offer.mechanisms]
 
     @app.post(
         "/v1/labels",
@@ -192,13 +230,16 @@ def _add_routes(app: FastAPI, service: _Service, encoder: EncoderFiles | None) -
     )
     async def labels(request: Request) -> Response:
         """The same request id with the same rows gives the same answers, and is charged once; a row that was ever
-        answered has that answer for ever, free."""
+        answered has that answer for ever, free. A probe charges nothing and keeps no request: its label of a row is
+        always the same."""
         return await service.labels.respond(request)
 
     async def request_state(key: Key, request_id: str) -> schemas.Request:
         found = await service.read(service.ledger.request, f"{key.id}/{request_id}")
         if found is None:
-            raise Refused(404, "unknown_request", "This key sent no request of that id.")
+            kept = "This key sent no request of that id."
+            free = "Labels by a probe cost nothing, and no request is kept. Send it again: the labels are the same."
+            raise Refused(404, "unknown_request", kept if offer.probe is None else free)
         return schemas.Request(
             request_id=request_id, queries=found.queries, answers=found.answers, settled=found.settled
         )
@@ -219,12 +260,14 @@ def _add_routes(app: FastAPI, service: _Service, encoder: EncoderFiles | None) -
     @app.get("/v1/about", responses=keyed, summary="What the service takes and gives")
     async def about(key: Caller) -> schemas.About:
         return schemas.About(
-            classes=classes,
+            route="teachers" if offer.probe is None else "probe",
+            classes=list(offer.classes),
             row_shape=list(service.rows.shape),
             dtype=service.rows.dtype,
-            n_teachers=voters.n_teachers,
-            mechanism=mechanism_to_json(service.labeller.mechanism),
-            rounds=[mechanism_to_json(one) for one in several] if len(several) > 1 else [],
+            n_teachers=offer.n_teachers,
+            mechanism=mechanisms[0] if mechanisms else None,
+            probe=None if offer.probe is None else schemas.Training(**offer.probe),
+            rounds=mechanisms if len(mechanisms) > 1 else [],
             guarantee=schemas.Guarantee(**numbers.guarantee.to_json()),
             key=key.name,
             role=key.role,

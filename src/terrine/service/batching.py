@@ -18,7 +18,7 @@ Waiting = tuple[Question, int, "asyncio.Future[Answers]"]  # its number of rows,
 
 
 class Answering(Protocol):
-    """A Labeller, or several."""
+    """A Labeller, or several, or a probe."""
 
     def label_each(self, requests: Sequence[Question]) -> list[Result]: ...
 

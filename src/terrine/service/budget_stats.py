@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from terrine.accounting.curves import round_up
-from terrine.budgets import UNIT_BITS, CountBudget, Spending, TestedBudget
+from terrine.budgets import UNIT_BITS, CountBudget, Spending, TestedBudget, TrainingBudget
 from terrine.errors import OrderGridWarning
 from terrine.ledger import Ledger
 from terrine.ledger.views import Point, Summary
@@ -22,11 +22,15 @@ _FRESH = 0.25  # seconds
 
 
 class PublicNumbers:
-    """What is spent and left, remembered for a moment."""
+    """What is spent and left, remembered for a moment.
 
-    def __init__(self, ledger: Ledger, mechanism: Mechanism) -> None:
+    Args:
+        mechanism: what answers; None where a probe does, and a question has no price.
+    """
+
+    def __init__(self, ledger: Ledger, mechanism: Mechanism | None) -> None:
         self._ledger = ledger
-        self._price = ledger.budget.price(mechanism, n_queries=1, n_answers=1)
+        self._price = None if mechanism is None else ledger.budget.price(mechanism, n_queries=1, n_answers=1)
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[float, Any]] = {}
         with warnings.catch_warnings():
@@ -39,7 +43,8 @@ class PublicNumbers:
         return self._fresh("budget", self._budget).model_copy(update={"head": str(head), "root": root})
 
     def history(self) -> list[Point]:
-        return self._fresh("history", self._ledger.history)
+        """Of what questions were charged: by a probe, nothing ever."""
+        return [] if self._price is None else self._fresh("history", self._ledger.history)
 
     def _budget(self) -> schemas.Budget:
         found = self._ledger.summary()
@@ -49,11 +54,11 @@ class PublicNumbers:
             head=found.head,
             root=found.root,
             guarantee=schemas.Guarantee(**self.guarantee.to_json()),
-            queries=found.queries,
+            queries=0 if self._price is None else found.queries,  # a training's steps are no queries
             answers=found.answers,
             open=found.unsettled,
             left=found.remaining,
-            room=room(found.remaining, self._price),
+            room=None if self._price is None else room(found.remaining, self._price),
             secure=found.secure,
             share_spent=share,
             answered=found.answered,
@@ -65,6 +70,13 @@ class PublicNumbers:
 
     def _words(self, found: Summary, share: float) -> str:
         budget, epsilon = self._ledger.budget, round_up(self.guarantee.epsilon)
+        if isinstance(budget, TrainingBudget):
+            labels = "Labels cost nothing, however many rows they are of: the training was paid for as a whole."
+            if not found.secure:
+                return f"Seeded noise was drawn, for experiments: the labels are not private. {labels}"
+            return (
+                f"The training, and all labels together, have ε = {epsilon} at δ = {self.guarantee.delta:g}. {labels}"
+            )
         if isinstance(budget, TestedBudget):
             seeded = "" if found.secure else "Seeded noise was drawn, for experiments: the answers are not private. "
             return seeded + " ".join(tested_words(budget, test=found.test))
@@ -91,8 +103,10 @@ class PublicNumbers:
 
 
 def share_spent(summary: Summary) -> float:
-    """Of a budget, from 0 to 1: of answers or of queries, whichever is scarcer."""
+    """Of a budget, from 0 to 1: of answers or of queries, whichever is scarcer; of a training, all or nothing."""
     left, limit = summary.remaining, summary.budget.limit
+    if "steps" in left:
+        return 1.0 - left["steps"] / limit.queries
     if "share" in left:
         return 1.0 - left["share"]
     return 1.0 - min(left["queries"] / limit.queries, left["answers"] / limit.answers)

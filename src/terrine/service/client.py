@@ -69,6 +69,7 @@ class RemoteLabeller:
             there is refused, now and at every later call. Without a file the same holds as long as this object lives.
 
     Attributes:
+        route: "teachers", or "probe" where a trained probe answers; then ``mechanism`` and ``n_teachers`` are None.
         why_unasked: where the last call of `label` left rows unasked, "budget_exhausted" or "quota_exhausted".
     """
 
@@ -101,11 +102,13 @@ class RemoteLabeller:
             ) from None
         weakref.finalize(self, self._http.close)
         about = self.about()
-        self.mechanism: Mechanism = mechanism_from_json(about.mechanism)
-        self.rounds: tuple[Mechanism, ...] = tuple(map(mechanism_from_json, about.rounds)) or (self.mechanism,)
+        self.route = about.route
+        first = about.mechanism
+        self.mechanism: Mechanism | None = None if first is None else mechanism_from_json(first)
+        self.rounds: tuple[Mechanism | None, ...] = tuple(map(mechanism_from_json, about.rounds)) or (self.mechanism,)
         self.classes: tuple[str, ...] = tuple(about.classes)
         self.row_shape: tuple[int, ...] = tuple(about.row_shape)
-        self.n_teachers: int = about.n_teachers
+        self.n_teachers: int | None = about.n_teachers
         batch = max(_validate.integer("batch", batch, at_least=1), about.one_release or 1)  # a release is asked whole
         self._batch = min(batch, about.rows_at_most)
         self._index = {name: k for k, name in enumerate(self.classes)}
@@ -115,7 +118,8 @@ class RemoteLabeller:
         try:
             found = About.model_validate(self._call("GET", "/v1/about"), strict=True)
             for one in (found.mechanism, *found.rounds):
-                mechanism_from_json(one)
+                if one is not None:
+                    mechanism_from_json(one)
         except ValidationError as error:
             first = error.errors()[0]
             wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
@@ -166,7 +170,8 @@ class RemoteLabeller:
 
         Where the budget, or the key's quota, has room for some rows only, the rest are `Outcome.UNASKED`, and
         `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised. ``round``
-        chooses among the service's ``rounds``, where it has several mechanisms.
+        chooses among the service's ``rounds``, where it has several mechanisms. A service with a probe (``route``)
+        labels all rows, and charges nothing.
         """
         round = _validate.integer("round", round, at_least=1)
         if round > len(self.rounds):
@@ -215,7 +220,8 @@ class RemoteLabeller:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<RemoteLabeller: {self.mechanism} of {self.n_teachers} teachers, at {self.url}>"
+        who = "a probe" if self.mechanism is None else f"{self.mechanism} of {self.n_teachers} teachers"
+        return f"<RemoteLabeller: {who}, at {self.url}>"
 
     def _ask(
         self, rows: NDArray[Any], request_id: str, proba: NDArray[np.float64] | None, **params: int

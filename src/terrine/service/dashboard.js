@@ -39,8 +39,12 @@ function meaning({ epsilon, delta, relation, neighbors }) {
 // ---- what is spent, and what is guaranteed
 
 function showAbout(about) {
-  const teachers = `${whole(about.n_teachers)} teachers vote, each trained on its own share of the private data`;
-  say("about", `${teachers}. Only the noisy winner among ${whole(about.classes.length)} classes is released.`);
+  const classes = `${whole(about.classes.length)} classes`;
+  const teachers = `${whole(about.n_teachers ?? 0)} teachers vote, each trained on its own share of the private data`;
+  const voted = `${teachers}. Only the noisy winner among ${classes} is released.`;
+  say("about", about.probe ? `A probe, one model that was trained with noise, labels rows in ${classes}.` : voted);
+  say("spent-head", about.probe ? "What labels cost" : "What is spent");
+  for (const part of document.querySelectorAll(".of-teachers")) part.hidden = about.route === "probe";
   say("holder", `${about.key}, ${about.role}`);
   $("no-usage").hidden = about.role === "admin";
   $("usage").hidden = about.role !== "admin";
@@ -59,11 +63,10 @@ function showBudget(budget) {
   say("meaning", meaning(guarantee));
   say("relation", guarantee.neighbors);
   say("basis", guarantee.basis);
-  $("counts").replaceChildren(
-    charged("Questions charged", budget.queries, left.queries),
-    charged("Answers charged", budget.answers, left.answers),
-    ...rest(budget),
-  );
+  if (budget.room !== null) {
+    const queries = charged("Questions charged", budget.queries, left.queries);
+    $("counts").replaceChildren(queries, charged("Answers charged", budget.answers, left.answers), ...rest(budget));
+  }
   const news = notices(budget);
   if (changed("news", news)) $("notices").replaceChildren(...news.map(notice)); // each is read out once
   showOutcomes(budget);

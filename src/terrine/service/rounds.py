@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from terrine.errors import InputError, TerrineError
 from terrine.labeller import Labeller, Question
-from terrine.mechanisms import Answers, Mechanism
+from terrine.mechanisms import Answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +26,6 @@ class RoundLabellers:
 
     def __init__(self, labellers: Sequence[Labeller]) -> None:
         self._labellers = list(labellers)
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """Of the first round."""
-        return self._labellers[0].mechanism
-
-    @property
-    def mechanisms(self) -> list[Mechanism]:
-        return [one.mechanism for one in self._labellers]
 
     def label_each(self, requests: Sequence[Question]) -> list[Answers | TerrineError]:
         """As `Labeller.label_each`: what belongs to one round is charged and drawn together."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from terrine.accounting import curves
 from terrine.mechanisms import Outcome
@@ -18,6 +18,7 @@ OUTCOMES: dict[Outcome, OutcomeName] = {
     Outcome.ABSTAINED: "withheld",
     Outcome.UNASKED: "unasked",
 }
+TRAINING = ("steps", "steps_kept", "clip", "noise", "planned_units", "features")  # as `PublishedProbe` names them
 REQUEST_ID_LENGTH = 180  # the ledger's, less the key's id in front
 
 _HEAD = "17:4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a"
@@ -59,8 +60,8 @@ class Labels(_Shown):
     labels: list[str | None] = Field(examples=[["7", None]], description="A class, or null where there is no label.")
     outcomes: list[OutcomeName] = Field(
         examples=[["answered", "withheld"]],
-        description="answered: by the teachers; withheld: they agree too little; reinforced: the student's own label "
-        "was confirmed; unasked: it was not put to the teachers, and why_unasked says why.",
+        description="answered: by the teachers, or by the probe; withheld: they agree too little; reinforced: the "
+        "student's own label was confirmed; unasked: it was not put to the teachers, and why_unasked says why.",
     )
     why_unasked: WhyUnasked | None = Field(
         None,
@@ -90,14 +91,36 @@ class Guarantee(_Shown):
         return curves.Guarantee.from_json(self.model_dump())
 
 
+class Training(_Shown):
+    """How a probe was trained: noisy sums of clipped gradients, paid for whole before the first."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    steps: int = Field(ge=1, description="Sums that were paid for.")
+    steps_kept: int = Field(ge=0, description="Sums that were made; kills lost the others.")
+    clip: float = Field(gt=0, description="The longest contribution of one unit to a sum.")
+    noise: float = Field(gt=0, description="Standard deviation of the noise, on every number of a sum.")
+    planned_units: int = Field(ge=1, description="What stood in for the number of units.")
+    features: int = Field(ge=1, description="Numbers that the probe sees of a row.")
+
+
 class About(_Shown):
     """What the service takes and gives."""
+
+    route: Literal["teachers", "probe"] = Field(
+        "teachers",
+        description="Who answers. Teachers vote, and a question is charged; a probe was trained once, and labels any "
+        "number of rows at no cost.",
+    )
 
     classes: list[str] = Field(min_length=1)
     row_shape: list[int]
     dtype: str = Field(examples=["float32"])
-    n_teachers: int = Field(ge=1)
-    mechanism: dict[str, Any] = Field(examples=[{"kind": "gnmax", "sigma": 40.0}])
+    n_teachers: int | None = Field(ge=1, description="null with a probe.")
+    mechanism: dict[str, Any] | None = Field(
+        examples=[{"kind": "gnmax", "sigma": 40.0}], description="What draws an answer; null with a probe."
+    )
+    probe: Training | None = Field(None, description="How the probe was trained; null with teachers.")
     rounds: list[dict[str, Any]] = Field(
         [],
         description="Where the service has several mechanisms, one for each round: `?round=2` asks the second. "
@@ -119,6 +142,13 @@ class About(_Shown):
         "table must be made numbers by it, or the teachers are asked about other numbers than they learned from.",
     )
     version: str
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        of_teachers = (self.route == "teachers", self.n_teachers is not None, self.mechanism is not None)
+        if set(of_teachers) != {self.probe is None}:
+            raise ValueError("route teachers has n_teachers and mechanism, and route probe has probe")
+        return self
 
 
 class Encoder(_Shown):
@@ -147,8 +177,9 @@ class Budget(_Shown):
     answers: int = Field(description="Charged so far.")
     open: int = Field(description="Queries that are charged and not settled: being answered, or left by a crash.")
     left: dict[str, float]
-    room: int = Field(
-        description="How many new queries fit, if every one is answered; 0: only queries answered before."
+    room: int | None = Field(
+        description="How many new queries fit, if every one is answered; 0: only queries answered before; null: any "
+        "number, since a probe's labels cost nothing."
     )
     secure: bool = Field(description="Whether all noise so far was drawn by the secure sampler.")
     share_spent: float = Field(ge=0, le=1, examples=[0.31])

@@ -62,6 +62,7 @@ def learn_by_probe(
         n_features=sides.seen_public.X.shape[1],
         n_classes=len(names),
         scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
+        measured=model.measure,
         **numbers,
     )
     if student is not None:
@@ -90,6 +91,8 @@ def learn_by_probe(
     published = PublishedProbe.of(
         budget,
         lattice=2.0**LATTICE_BITS,
+        classes=names,
+        measured=probe.measured,
         steps_kept=probe.steps_kept,
         features=settings.n_features,
         labeled=len(sides.public),

@@ -62,9 +62,10 @@ def learn_by_probe(
         n_features=sides.seen_public.X.shape[1],
         n_classes=len(names),
         scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
-        measured=model.measure,
         **numbers,
     )
+    if model.measure:
+        settings = settings.measuring()
     if student is not None:
         try_student(student, sides.public, classes=names, n_answers=len(sides.public), keep=False)
     budget = settings.budget(**numbers)

@@ -317,8 +317,11 @@ def secured(found: dict[str, Any]) -> str:
         for cell in found["cells"]:
             if cell["task"] == task and cell["kind"] == "secure":
                 twin = scores(found, task, "probe", cell["epsilon"], ADDED)
-                body.append([NAMES[task], f"{cell['epsilon']:g}", f"{100 * cell['accuracy']:.1f}", mean(twin)])
-    return markdown(["task", "ε", "`fit_probe`, secure noise, 1 fit", "in floats, seeded noise"], body)
+                low, high = cell["interval"]
+                told = f"{100 * cell['measured']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+                body.append([NAMES[task], f"{cell['epsilon']:g}", f"{100 * cell['accuracy']:.1f}", told, mean(twin)])
+    head = ["task", "ε", "`fit_probe`, test rows", "as it measured itself, private rows", "in floats, seeded noise"]
+    return markdown(head, body)
 
 
 def draw(found: dict[str, Any]) -> None:

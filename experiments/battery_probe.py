@@ -269,7 +269,8 @@ class Linear:
 
     def secure(self, epsilon: float) -> dict[str, Any]:
         """By the library, with a ledger and OpenDP's noise: this one is private as it says, were the data so."""
-        data, settings, start = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED"), time.perf_counter()
+        data, start = self.battery.data, time.perf_counter()
+        settings = self.by_rule(epsilon, "UNIT_ADDED").measuring()
         private = self.battery.seen("private")[:, : settings.n_features]
         rows = ProbeRows(private, data.y, data.unit, n_classes=data.n_classes)
         plan = self.numbers(epsilon, "UNIT_ADDED")
@@ -277,6 +278,7 @@ class Linear:
             ledger = Ledger(Path(folder) / "probe.sqlite", budget=settings.budget(**plan))
             made = fit_probe(rows, settings=settings, ledger=ledger)
         assert made.guarantee is not None
+        assert made.measured is not None
         weights = made.weights.astype(np.float32)
         return {
             "task": self.battery.name,
@@ -284,6 +286,8 @@ class Linear:
             "epsilon": epsilon,
             "relation": "UNIT_ADDED",
             "guarantee": made.guarantee.to_json(),
+            "measured": made.measured.accuracy,
+            "interval": made.measured.interval,
             "seconds": time.perf_counter() - start,
             **self.scored(lambda X: self.logits(X, weights, settings)),
         }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LINEAR, RELAYED, ITSELF = "linear", "net, taught by the linear one", "the probe itself"
 CONSTANT = "always the commonest class"  # a bar that is shown, and never kept
 _SHORT: dict[str, Any] = {"folds": 0, "steps": 1000}  # six times, so that each is short
-_CALM: dict[str, Any] = {"entropy": 0.0, "balance": 0.0, "radius": 0.0}
+_CALM: dict[str, Any] = {"entropy": 0.0, "balance": 0.0, "radius": 0.0, "fade": 0.0}  # it has labels of all rows
 _SOFT = (1.0, 10.0)  # of logistic regression on rows of length 1
 _SEED = 0  # of the folds
 _MANY = 20_000  # public rows: with more, those without an answer are left out

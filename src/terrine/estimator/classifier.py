@@ -192,6 +192,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             y_public: labels of public rows, None where a row has none: with route="auto" both routes are rehearsed on
                 them, and the better one is taken. Nobody's privacy is in them.
         """
+        label, whose = (one if isinstance(one, str) else None for one in (y, groups if unit is None else unit))
         X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
         check_route(self, unit=groups if unit is None else unit)
         if self.rounds is None:
@@ -214,9 +215,13 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         featured = wanted(self) is not None
         teacher = teacher_of(self.teacher, on_features=featured)
         learners = [FeatureInput()] if featured else [teacher, student_of(self.student)]
-        self.encoder_ = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in learners])
-        self.schema_ = None if self.encoder_ is None else self.encoder_.schema
+        encoder = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in learners])
+        self.schema_ = None if encoder is None else encoder.schema
         names, self.classes_ = self._classes()
+        if encoder is not None:  # what it is saved with knows the label and the unit, so that new tables may have them
+            self.schema_ = encoder.schema.with_roles(label=label, classes=names, unit=whose)
+            encoder = replace(encoder, schema=self.schema_)
+        self.encoder_ = encoder
         data, public = both_sides(self, X, y, X_public, groups if unit is None else unit, learners=learners)
         people = people_of(self, data)
         labels = self._public_labels(y_public, n_public=len(public))

@@ -116,7 +116,8 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
     assert len(calls) == found.probe_.settings.steps + 1  # nothing was drawn again
     with pytest.raises(InputError, match="The private data have changed since the training on this ledger began"):
         classifier(**settings).fit(X[::-1], Y, X_public=PUBLIC)
-    with pytest.raises(LedgerError):
+    said = "ε = 1.000 at δ = 1e-05 by row_added, not ε = 2.000 at δ = 1e-05 by row_added (steps="
+    with pytest.raises(LedgerError, match=re.escape(said)):
         classifier(**settings | {"epsilon": 2.0}).fit(X, Y, X_public=PUBLIC)
     secret = [path for path in tmp_path.iterdir() if "private" in path.name]
     assert [path.stat().st_mode & 0o777 for path in secret] == [0o600]

@@ -189,24 +189,21 @@ def bind(host: str, port: int) -> socket.socket:
 def app_of_run() -> FastAPI:
     """What each server process serves: named in its environment by `serve`."""
     from terrine.runs.probe import ProbeRun
+    from terrine.runs.served import kept_rows
     from terrine.service.app import Limits, make_app, make_probe_app
-    from terrine.service.encoder_files import EncoderFiles
     from terrine.service.keys import Keys
-    from terrine.service.parsing import RowFormat
 
     served = json.loads(os.environ[_SERVED])
     run = _served(Path(served["folder"]))
     limits, ledger = Limits(**served["limits"]), run.ledger(served["ledger"])
     keys = Keys(ledger_place(served["ledger"], run.folder))
-    files = run.encoder_files()
-    encoder = None if files is None else EncoderFiles(files)
     if isinstance(run, ProbeRun):
-        app = make_probe_app(run.served(ledger), ledger, keys, limits=limits, encoder=encoder)
+        app = make_probe_app(run.served(ledger), ledger, keys, limits=limits)
     else:
         voters = run.voters()
-        rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
+        rows = kept_rows(run.folder)
         mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
-        app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=limits, encoder=encoder)
+        app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=limits)
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app

@@ -34,7 +34,6 @@ from terrine.runs.config import (
 )
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
-from terrine.runs.tasks import ENCODER, kept_files
 from terrine.students.card import StudentResult
 
 if TYPE_CHECKING:
@@ -72,10 +71,6 @@ class Learning(ABC):
     def student(self) -> Any:
         """What learns."""
         return student_of(self.learner[0])
-
-    def encoder_files(self) -> dict[str, bytes] | None:
-        """Of the encoder that made numbers of the table's rows, as it is kept; public. None where rows are no table."""
-        return kept_files(self.folder / ENCODER)
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from terrine.accounting.curves import Guarantee
 from terrine.budgets import TrainingBudget, mechanism_from_json, mechanism_to_json
 from terrine.cost_release import PublishedCost
 from terrine.errors import InputError
+from terrine.measured import Measured
 from terrine.mechanisms import Answers, InteractiveGNMax, Mechanism, Outcome
 
 _COUNTED = {"answered": Outcome.TEACHERS, "withheld": Outcome.ABSTAINED, "unasked": Outcome.UNASKED}
@@ -177,6 +178,7 @@ class PublishedProbe(Guarantee):
         planned_units: what stood in for the number of units, which may be private.
         features: numbers that the probe sees of a row.
         labeled: public rows that it labeled; any number of them costs nothing more.
+        measured: how often it is right about the private rows, by one of the sums; the notes say it in words.
         secure_noise: whether all noise was drawn by the secure sampler; else nothing holds.
         route: "probe".
         service: the label service whose probe it is, if one labeled the rows.
@@ -193,17 +195,20 @@ class PublishedProbe(Guarantee):
     ledger: LedgerHead | None = None
     route: str = "probe"
     service: str | None = None
+    measured: Measured | None = None
 
     @classmethod
-    def of(cls, budget: TrainingBudget, *, lattice: float, **facts: Any) -> Self:
+    def of(cls, budget: TrainingBudget, *, lattice: float, classes: Sequence[str], **facts: Any) -> Self:
         """What a budget's guarantee covered.
 
         Args:
             lattice: steps of the budget's lattice in one unit of length.
+            classes: their names, for what is said of ``measured``.
             facts: the fields that do not follow from the budget.
         """
         numbers: Any = {"steps": budget.steps, "clip": budget.clip / lattice, "noise": budget.noise / lattice}
-        return cls(**vars(budget.guarantee()), **numbers, planned_units=budget.planned_units, **facts)
+        made = cls(**vars(budget.guarantee()), **numbers, planned_units=budget.planned_units, **facts)
+        return made if made.measured is None else replace(made, notes=(*made.notes, made.measured.in_words(classes)))
 
     @property
     def in_words(self) -> str:
@@ -218,4 +223,6 @@ class PublishedProbe(Guarantee):
     def to_json(self) -> JsonObject:
         mechanism = {"kind": "noisy_sums", "steps": self.steps, "clip": self.clip, "noise": self.noise}
         found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
+        if self.measured is not None:
+            found["measured"] = asdict(self.measured)
         return {name: value for name, value in found.items() if value is not None or name == "order"}

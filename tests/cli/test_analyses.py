@@ -113,7 +113,7 @@ def test_a_plan_prints_a_command_that_spends_its_budget(tmp_path, terrine):
     assumed = ["--teachers", 250, "--classes", 10, "--consensus", 0.9]
     planned = terrine("plan", "--epsilon", 1.5, "--delta", 1e-5, *assumed)
     assert planned.code == 0
-    words = shlex.split(planned.out.splitlines()[-1])
+    words = shlex.split(next(line for line in planned.out.splitlines() if "terrine analyze VOTES" in line))
     assert words[:3] == ["terrine", "analyze", "VOTES"]
     counts = np.random.default_rng(1).multinomial(250, np.full(10, 0.1), size=int(words[words.index("--queries") + 1]))
     np.save(tmp_path / "votes.npy", counts)

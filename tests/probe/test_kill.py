@@ -29,7 +29,7 @@ from terrine.probe.sums import gradient_sum
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
-SETTINGS = ProbeSettings(n_features=2, n_classes=2, steps=4)
+SETTINGS = ProbeSettings(n_features=2, n_classes=2, steps=3, measured=True)
 BUDGET = SETTINGS.budget(epsilon=1.0, delta=1e-5, planned_units=40)
 PHASES = ("nothing", "charged", "begun", "file", "step")
 _DRAW, _WRITE = SecureNoise.gaussian, OutputFiles.write

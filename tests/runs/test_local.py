@@ -743,7 +743,7 @@ def test_a_repeated_row_is_one_question_wherever_it_is_counted(tmp_path, capsys)
     assert sum(facts["answers"]["by_class"].values()) == shown.answered
     assert facts["spending"]["answered"][-1] == shown.answered
     assert facts["spending"]["epsilon"][-1] <= shown.epsilon * (1 + 1e-9)
-    print_label(run)
+    print_label(shown)
     assert "60 more rows repeat one of these queries: they share its answer, at no cost." in capsys.readouterr().out
     said = " ".join(write_run_report(run).read_text().split())
     assert "60 more rows repeat one of these questions" in said

@@ -188,6 +188,6 @@ def test_a_run_in_rounds_is_served_with_its_rounds(tmp_path, monkeypatch):
     served = {"folder": str(tmp_path / "r"), "ledger": None, "limits": {"pace": 0.0}}
     monkeypatch.setenv("TERRINE_SERVED", json.dumps(served))
     app = serving.app_of_run()
-    mechanisms = app.state.service.labeller.mechanisms
+    mechanisms = app.state.service.offer.mechanisms
     assert [type(one).__name__ for one in mechanisms] == ["ConfidentGNMax", "InteractiveGNMax"]
     assert app.state.service.ledger.budget.epsilon == pytest.approx(11.2173, abs=1e-3)

@@ -95,7 +95,7 @@ def test_all_that_a_labeller_reads_is_handed_on(tmp_path):
 
 def test_a_service_paces_its_teachers_but_not_votes_that_are_kept(tmp_path):
     def voters_of(name, **more):
-        return Service(tmp_path / name, **more).make().state.service.voters
+        return Service(tmp_path / name, **more).make().state.service.offer.answering._labellers[0]._ensemble
 
     kept = KeptVotes(rows_of(5), TinyTeachers().vote(rows_of(5)), classes=TinyTeachers.classes)
     assert isinstance(voters_of("a", limits=Limits()), PacedVoters)

@@ -478,11 +478,8 @@ class _Candidates:
         """Worst-case cost per query, order by order."""
         checks, check = np.unique(self.sigma_check, return_inverse=True)
         for order in orders:
-            yield (
-                order,
-                about_rdp(checks * math.sqrt(2), order)[check]
-                + self.answer_rate * about_rdp(self.sigmas, order)[self.sigma],
-            )
+            checked = about_rdp(checks * math.sqrt(2), order)[check]
+            yield order, checked + self.answer_rate * about_rdp(self.sigmas, order)[self.sigma]
 
     def _exact_units(self) -> Iterator[tuple[float, Array]]:
         """Mean of check + Pr[answered]·vote on the stand-ins: below the joint cost, near enough to search by."""

@@ -69,7 +69,7 @@ def open_any(source: Path, out: Path | None, *, again: bool = False) -> AnyRun:
 
 @app.command()
 def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json = False) -> None:
-    """Stage 1 of run: deal the private rows and train teachers, or the probe.
+    """Stage 1 of run: train the teachers, or the probe.
 
     A rerun trains only what is missing. A probe's training is charged before its first step.
     """

@@ -80,7 +80,7 @@ def serve(
         int, typer.Option(min=1024, help="Bytes of bodies that wait or arrive, in each process; half of it by one key.")
     ] = 256 << 20,
 ) -> None:
-    """Answer questions over HTTP with a run's teachers, or with its probe.
+    """Label rows over HTTP, by a run's teachers or probe.
 
     All answers of teachers are paid from one budget; labels by a probe cost nothing. Callers need a key: terrine keys
     create.

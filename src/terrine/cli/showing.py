@@ -124,6 +124,8 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_row("units", f"{found.units.number:,}", f"{planned}; {escape(found.data)}")
     table.add_row("features", f"{found.plan.settings.n_features:,}", f"of each row, of kind {found.features}")
     table.add_row("steps", f"{found.plan.settings.steps:,}", "of one training; each adds up a gradient of every unit")
+    if found.plan.settings.measured:
+        table.add_row("measured", "1", "one more sum, in the same ε: how often the probe is right about its rows")
     table.add_row("clip", f"{found.clip:.3g}", "the longest gradient of one unit")
     table.add_row("noise", f"{found.noise:.3g}", "standard deviation, on every number of a sum")
     table.add_row("labels", f"{found.n_public:,}", f"all public rows, in {found.n_classes} classes; they cost nothing")
@@ -140,6 +142,8 @@ def print_probe(shown: PublishedProbe) -> None:
     every = ": all of them" if shown.service is None else ""
     print(f"{shown.labeled:,} public rows were labeled{every}. Labels cost nothing more.")
     print_guarantee(shown)
+    if shown.measured is not None:
+        print(shown.notes[-1])  # how often it is right
 
 
 def print_dry_run(found: DryRun) -> None:

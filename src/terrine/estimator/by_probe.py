@@ -78,6 +78,8 @@ def learn_by_probe(
     published = PublishedProbe.of(
         budget,
         lattice=2.0**LATTICE_BITS,
+        classes=names,
+        measured=probe.measured,
         steps_kept=probe.steps_kept,
         features=settings.n_features,
         labeled=len(sides.public),
@@ -99,6 +101,7 @@ def plan_by_probe(model: Any, sides: Sides, people: People, *, n_classes: int) -
         n_features=sides.seen_public.X.shape[1],
         n_classes=n_classes,
         scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
+        measured=model.measure,
         **numbers,
     )
     return settings, settings.budget(**numbers)

@@ -90,6 +90,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         neighbors: "unit_added": a unit (of rows without ``unit``, by a probe, a row) is added or removed. A probe then
             pays half of what a replaced unit costs; teachers need ``unit`` and hashed shares. None: as the shares have
             it: any change of one unit (hashed), or one replaced (balanced, or rows without units).
+        measure: by a probe, one more of its noisy sums tells how often it is right about the private rows: see
+            ``measured_``. Epsilon stays what it is, and the noise grows by a few percent.
         accept_large_delta: go on where delta is not below one over the number of units.
         ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
             TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
@@ -104,6 +106,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         answers_ (Answers | None): (n_queries,) what the teachers released; of rounds, what they say together of each
             row that was asked. None by a probe.
         probe_ (Probe | None): the trained probe; None by teachers.
+        measured_ (Measured | None): how often the probe is right about the private rows, with noise, covered by the
+            guarantee; None by teachers, and where the sum was lost.
         route_ (RouteChoice | None): with route="auto" the RouteChoice: which route was taken and why; else None.
         features_ (AnyFeatures | None): what is seen of rows; None: the rows themselves.
         rounds_ (tuple): the Answers of each round; empty without ``rounds``.
@@ -145,6 +149,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         min_units: int | None = None,
         planned_units: int | None = None,
         neighbors: Literal["unit_added"] | None = None,
+        measure: bool = True,
         accept_large_delta: bool = False,
         ledger: str | Path | None = None,
         executor: Executor | None = None,
@@ -169,6 +174,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.min_units = min_units
         self.planned_units = planned_units
         self.neighbors = neighbors
+        self.measure = measure
         self.accept_large_delta = accept_large_delta
         self.ledger = ledger
         self.executor = executor
@@ -227,6 +233,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.student_ = found.student if self.encoder_ is None else replace(found.student, extra=self.encoder_.files())
         self.answers_, self.rounds_, self.probe_ = found.answers, found.rounds, found.probe
         self._guarantee, self._published = found.guarantee, found.published
+        self.measured_ = getattr(found.published, "measured", None)
         return self
 
     def plan(

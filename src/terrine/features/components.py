@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine._blocks import blocks
+from terrine._blocks import RowProduct, blocks
 
 Rows = NDArray[np.float32]
 
@@ -68,9 +68,9 @@ def projected(
     rows: NDArray[Any], mean: Rows, matrix: Rows, see: Callable[[NDArray[Any]], NDArray[Any]], *, block: int = _BLOCK
 ) -> Rows:
     """(n, components) of what ``see`` makes of rows, in blocks of one shape: a row's own, whatever is beside it."""
-    found = np.empty((len(rows), matrix.shape[1]), dtype=np.float32)
+    found, times = np.empty((len(rows), matrix.shape[1]), dtype=np.float32), RowProduct(matrix)
     for at, some in blocks(rows, block):
-        found[at] = ((see(some) - mean) @ matrix)[: at.stop - at.start]
+        found[at] = times(see(some) - mean)[: at.stop - at.start]
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine._blocks import blocks
+from terrine._blocks import RowProduct, blocks
 
 Rows = NDArray[np.float32]
 
@@ -40,10 +40,10 @@ def nearest(rows: Rows, among: Rows, *, k: int, device: str, own: NDArray[np.int
 
 
 def _pick_numpy(among: Rows) -> Any:
-    lengths = (among**2).sum(axis=1) / 2
+    lengths, times = (among**2).sum(axis=1) / 2, RowProduct(among.T)
 
     def pick(rows: Rows, n: int, k: int, own: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        far = lengths - rows @ among.T  # half of the squared distance, less what is the row's own
+        far = lengths - times(rows)  # half of the squared distance, less what is the row's own
         if own is not None:
             far[np.arange(n), own] = np.inf
         far = far[:n]
@@ -97,9 +97,9 @@ def whitening(rows: Rows, *, rounds: int, device: str) -> tuple[Rows, Rows]:
 
 
 def whitened(rows: Rows, centre: Rows, matrix: Rows) -> Rows:
-    result = np.empty((len(rows), matrix.shape[1]), dtype=np.float32)
+    result, times = np.empty((len(rows), matrix.shape[1]), dtype=np.float32), RowProduct(matrix)
     for at, filled in blocks(rows, _WHITENED):
-        result[at] = unit_rows((filled - centre) @ matrix)[: at.stop - at.start]
+        result[at] = unit_rows(times(filled - centre))[: at.stop - at.start]
     return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from terrine.budgets import TrainingBudget
 from terrine.errors import InputError, LedgerError
 from terrine.executors import Executor
 from terrine.ledger import Ledger
+from terrine.measured import Measured
 from terrine.noise import UNIT, KeptNoise, Noise, SecureNoise, SeededNoise, as_noise
 from terrine.probe import exact
 from terrine.probe.descent import Descent
+from terrine.probe.measuring import measured_of, measured_sum
 from terrine.probe.model import Probe
 from terrine.probe.outputs import OutputFiles
 from terrine.probe.settings import ProbeSettings
@@ -28,7 +30,14 @@ from terrine.probe.sums import ProbeRows, Step, gradient_sum
 from terrine.sensitive import Sensitive
 
 Progress = Callable[[int, int], object]
-_Summed = Callable[[Step], Sensitive[NDArray[np.int64]]]
+
+
+class _Given(NamedTuple):
+    """Private rows, and who sums blocks of them."""
+
+    rows: ProbeRows
+    executor: Executor | None
+    device: str | None
 
 
 def fit_probe(
@@ -48,7 +57,7 @@ def fit_probe(
         ledger: with the `TrainingBudget` of these settings; its folder keeps the outputs (public).
         rng: None is the secure sampler; a seeded one is for experiments, and there is no guarantee then.
         executor, device: who sums blocks of rows, as in `gradient_sum`; the sum is the same by each of them.
-        progress: called with the number of steps begun and the number of steps.
+        progress: called with the number of sums begun and the number of sums.
 
     Returns:
         Probe, public: weights and `predict_proba`.
@@ -58,21 +67,21 @@ def fit_probe(
 
     [TERRINE, Thm. 21]
     """
-    work = _Fit(settings, ledger, as_noise(rng), partial(gradient_sum, rows, executor=executor, device=device))
+    work = _Fit(settings, ledger, as_noise(rng), _Given(rows, executor, device))
     check_agreement(rows, settings, work.budget)
     with work.alone():
         work.charge()
-        while work.step < settings.steps:
+        while work.step < settings.sums:
             work.next()
             if progress is not None:
-                progress(work.step, settings.steps)
+                progress(work.step, settings.sums)
         return work.probe()
 
 
 class _Fit:
     """One call of `fit_probe`."""
 
-    def __init__(self, settings: ProbeSettings, ledger: Ledger, noise: Noise, summed: _Summed) -> None:
+    def __init__(self, settings: ProbeSettings, ledger: Ledger, noise: Noise, given: _Given) -> None:
         self._verbs = ledger.training
         self.budget = budget = self._verbs.budget
         if ledger.secrets is None:
@@ -83,9 +92,10 @@ class _Fit:
         if isinstance(noise, KeptNoise):
             raise InputError("rng must be a sampler: every step draws its own noise.")
         self._source: SecureNoise | SeededNoise = noise
-        self._summed, self._settings, self._ledger, self._folder = summed, settings, ledger, ledger.secrets
+        self._given, self._settings, self._ledger, self._folder = given, settings, ledger, ledger.secrets
         self._outputs = OutputFiles(self._folder, ledger.id, budget.dimension)
         self._descent = Descent(settings, planned_units=budget.planned_units)
+        self._told: NDArray[np.int64] | None = None  # by the sum that measures
         self.step = 0  # the last one that is done with: kept or lost
 
     @contextmanager
@@ -128,12 +138,12 @@ class _Fit:
                 "the other machine has made to this one, and call again."
             )
         digest = self._verbs.keep(step, self._outputs.write(step, output.reveal()))  # charged, begun and noisy
-        self._descent.add(step, self._outputs.read(step, digest))
+        self._learn(step, digest)
         self.step = step
 
     def probe(self) -> Probe:
         state = self._verbs.state()
-        if state is None or not state.outputs:
+        if state is None or not any(step <= self._settings.steps for step in state.outputs):
             raise LedgerError(
                 "Every step of the training was lost before it was finished: epsilon is spent, and nothing was "
                 "learned. A new ledger adds its own epsilon and delta."
@@ -143,20 +153,37 @@ class _Fit:
             settings=self._settings,
             steps_kept=len(state.outputs),
             guarantee=self.budget.guarantee() if state.secure else None,
+            measured=None if self._told is None else self._measured(self._told),
         )
+
+    def _measured(self, told: NDArray[np.int64]) -> Measured:
+        return measured_of(told, n_classes=self._settings.n_classes, clip=self.budget.clip, noise=self.budget.noise)
 
     def _take_up(self, step: int, digest: str | None) -> None:
         """A step that was begun before: its output, or nothing where it is lost."""
         if digest is None and (there := self._outputs.found(step)) is not None:  # killed before the ledger had it
             digest = self._verbs.keep(step, there)
         if digest is not None:
-            self._descent.add(step, self._outputs.read(step, digest))
+            self._learn(step, digest)
         self.step = step
+
+    def _learn(self, step: int, digest: str) -> None:
+        """From what a step released."""
+        output = self._outputs.read(step, digest)
+        if step > self._settings.steps:
+            self._told = output
+        else:
+            self._descent.add(step, output)
 
     def _output(self) -> Sensitive[NDArray[np.int64]]:
         """Of the next step: secret until the step is begun."""
-        weights = exact.whole_weights(self._descent.weights)
-        found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
+        measures, (rows, executor, device) = self.step >= self._settings.steps, self._given
+        weights = exact.whole_weights(self._descent.average() if measures else self._descent.weights)
+        step = Step(weights, self._settings.scale, self.budget.clip)
+        if measures:
+            found = measured_sum(rows, step, executor=executor)
+        else:
+            found = gradient_sum(rows, step, executor=executor, device=device)
         noise = self._source.gaussian((self.budget.dimension,), sigma=self.budget.noise / UNIT)
         return found.map(lambda total: total.ravel() + noise)
 
@@ -166,7 +193,7 @@ def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBu
     pairs = {
         "features": (settings.n_features, rows.n_features),
         "classes": (settings.n_classes, rows.n_classes),
-        "steps": (settings.steps, budget.steps),
+        "steps": (settings.sums, budget.steps),
         "clip in lattice steps": (settings.lattice_clip, budget.clip),
         "weights": (settings.dimension, budget.dimension),
     }

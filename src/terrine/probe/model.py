@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from terrine import _validate
 from terrine._blocks import blocks
 from terrine._files import write_atomically
 from terrine._validate import other_schema
 from terrine.accounting.curves import Guarantee
 from terrine.errors import InputError, StoreError
+from terrine.measured import Measured
 from terrine.probe.settings import SCHEMA, ProbeSettings
 
 _BLOCK = 4096
@@ -30,14 +32,16 @@ class Probe:
     Attributes:
         weights: (n_features + 1, n_classes), the constant's last.
         settings: as it was trained.
-        steps_kept: steps whose output was kept; the others were lost by kills.
+        steps_kept: noisy sums that were kept; the others were lost by kills.
         guarantee: of the training; None where seeded noise was drawn: then nothing is guaranteed.
+        measured: how often it is right about its own private rows; None where that was not asked for, or lost.
     """
 
     weights: NDArray[np.float64] = field(repr=False)
     settings: ProbeSettings
     steps_kept: int
     guarantee: Guarantee | None
+    measured: Measured | None = None
 
     def predict_proba(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """(n, n_classes) for public rows: any number of them costs nothing more."""
@@ -58,6 +62,8 @@ class Probe:
         """As one .npz file."""
         told = {"settings": self.settings.to_json(), "steps_kept": self.steps_kept}
         told["guarantee"] = None if self.guarantee is None else self.guarantee.to_json()
+        if self.measured is not None:
+            told["measured"] = asdict(self.measured)
         about = np.array(json.dumps(told))
         write_atomically(
             Path(path), lambda file: np.savez(file, schema=np.array(SCHEMA), weights=self.weights, about=about)
@@ -82,4 +88,5 @@ class Probe:
             settings=ProbeSettings.from_json(about["settings"]),
             steps_kept=int(about["steps_kept"]),
             guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
+            measured=None if about.get("measured") is None else _validate.from_json(Measured, about["measured"]),
         )

@@ -35,6 +35,7 @@ class ProbeSettings:
         rate: a step moves the weights by rate / clip times the mean of clipped gradients.
         momentum: of 0 up to but not 1.
         scale: what features are multiplied with; `public_scale` of public rows makes their mean length 1.
+        measured: one more sum, after the steps, tells with noise how often the probe is right about its own rows.
     """
 
     n_features: int
@@ -44,6 +45,7 @@ class ProbeSettings:
     rate: float = 16.0
     momentum: float = 0.9
     scale: float = 1.0
+    measured: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("n_features", 1), ("n_classes", 2), ("steps", 1)):
@@ -56,6 +58,8 @@ class ProbeSettings:
         if not _LEAST_CLIP <= self.clip <= 2:
             raise InputError(f"clip must be from {_LEAST_CLIP:g} to 2, got {self.clip:g}.")
         check_size(n_features=self.n_features, n_classes=self.n_classes)
+        if self.measured and self.n_features < 2:
+            raise InputError("A probe of one feature has no room for what is measured. Leave out measured.")
 
     @classmethod
     def by_rule(
@@ -68,6 +72,7 @@ class ProbeSettings:
         planned_units: int,
         relation: Relation = Relation.UNIT_ADDED,
         scale: float = 1.0,
+        measured: bool = False,
     ) -> ProbeSettings:
         """Steps and rate from public numbers: the better a mean over all units is known, the farther one may go.
 
@@ -87,7 +92,13 @@ class ProbeSettings:
             clip=_CLIP,
             rate=float(f"{math.sqrt(reach) / 2:.2g}"),
             scale=scale,
+            measured=measured and n_features > 1,
         )
+
+    @property
+    def sums(self) -> int:
+        """Noisy sums that are paid for: the steps, and the one that measures."""
+        return self.steps + int(self.measured)
 
     @property
     def lattice_clip(self) -> int:
@@ -104,7 +115,7 @@ class ProbeSettings:
         """What a ledger is made with, so that these steps have this epsilon at delta."""
         return TrainingBudget.for_epsilon(
             epsilon,
-            steps=self.steps,
+            steps=self.sums,
             clip=self.lattice_clip,
             dimension=self.dimension,
             planned_units=planned_units,
@@ -117,8 +128,9 @@ class ProbeSettings:
         return hashlib.sha256(canonical({"schema": SCHEMA, **self.to_json()}).encode()).hexdigest()
 
     def to_json(self) -> JsonObject:
-        """The settings as plain values."""
-        return asdict(self)
+        """The settings as plain values; ledgers hash those of a training that is not measured as they always did."""
+        found = asdict(self)
+        return found if self.measured else {name: value for name, value in found.items() if name != "measured"}
 
     @classmethod
     def from_json(cls, value: object) -> ProbeSettings:

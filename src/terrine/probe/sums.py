@@ -54,18 +54,18 @@ class ProbeRows:
         """Numbers in a gradient: (features + 1) x classes."""
         return (self.n_features + 1) * self.n_classes
 
-    def tasks(self, block: int) -> Iterator[_Task]:
+    def tasks(self, block: int) -> Iterator[Task]:
         """Units with equal numbers of rows, as many as fit a block."""
         if self._order is None:
-            yield from (_Task(1, slice(at, at + block)) for at in range(0, len(self._labels), block))
+            yield from (Task(1, slice(at, at + block)) for at in range(0, len(self._labels), block))
             return
         for n_rows, starts in self._groups:
             step = exact.units_at_once(n_rows, self.dimension, block=block)
             for at in range(0, len(starts), step):
                 places = starts[at : at + step, None] + np.arange(n_rows)
-                yield _Task(n_rows, self._order[places.ravel()])
+                yield Task(n_rows, self._order[places.ravel()])
 
-    def part(self, task: _Task) -> tuple[Array, NDArray[np.int64]]:
+    def part(self, task: Task) -> tuple[Array, NDArray[np.int64]]:
         """Some of the rows, in order."""
         return self._features[task.rows], self._labels[task.rows]
 
@@ -100,7 +100,7 @@ class _Group(NamedTuple):
     starts: NDArray[np.int64]  # of units, in the order
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     n_rows: int
     rows: Any  # a slice or places, unit by unit
 
@@ -153,7 +153,7 @@ def gradient_sum(
     return Sensitive(total)
 
 
-def _partial(task: _Task, shared: tuple[ProbeRows, Step, str | None]) -> NDArray[np.int64]:
+def _partial(task: Task, shared: tuple[ProbeRows, Step, str | None]) -> NDArray[np.int64]:
     rows, step, device = shared
     _check_products(device)
     with unheard():  # an odd number must not be heard of

@@ -120,8 +120,17 @@ class Learning(ABC):
         return result
 
     def _check_paid(self, student: FittedStudent) -> None:
-        """Refuse a student of what another ledger paid for: its card would say a guarantee that is not its own."""
-        named, ours = None if student.card is None else student.card.ledger, self.guarantee().to_json().get("ledger")
+        """Refuse a student of what another ledger paid for: its card would say a guarantee that is not its own.
+
+        A student that was kept before cards named ledgers must have this run's epsilon, delta and number of answers.
+        """
+        card, shown = student.card, self.guarantee().to_json()
+        named, ours = None if card is None else card.ledger, shown.get("ledger")
+        older = named is None and not (self.folder / "student" / "card.json").exists()
+        if card is not None and older:
+            same = (card.epsilon, card.delta, card.n_answered)
+            if same == tuple(shown.get(name) for name in ("epsilon", "delta", "answered")):
+                return
         if (None if named is None else named.id) != (None if ours is None else ours["id"]):
             raise InputError(
                 f"The card of {self.folder / 'student'} does not name the ledger that paid for {self.folder}: the "

@@ -117,6 +117,7 @@ class PrivacyConfig(_Part, CostSettings):
     ask: Literal["first", "random", "representative"] = "random"
     route: Literal["teachers", "probe", "tested", "auto"] | None = None  # None: teachers, by worst case
     neighbors: Neighbors | None = None  # None: as the partition has it
+    measure: bool | None = None  # if the probe is taken; None: yes
     target: float | None = Field(default=None, gt=0)  # the tested route's epsilon
     order: float | None = Field(default=None, gt=1)  # of the test, as share is: terrine plan --route finds both
     share: float | None = Field(default=None, gt=0, lt=1)
@@ -174,9 +175,9 @@ class PrivacyConfig(_Part, CostSettings):
         return self
 
     def _of_route(self) -> tuple[str, ...]:
-        """What the tested route takes beside the mechanism's own numbers."""
+        """What a route takes beside the mechanism's own numbers."""
         if self.route != "tested" or self.mechanism is None:
-            return ()
+            return ("measure",) if self.route == "auto" else ()
         if self.mechanism in ("lnmax", "rounds") or self.epsilon is not None:
             raise ValueError(
                 'route = "tested" takes mechanism = "confident" or "gnmax" with its numbers and `target`; or, with no '
@@ -302,6 +303,7 @@ class ProbePrivacyConfig(_Part):
     delta: float = Field(gt=0, lt=1)
     accept_large_delta: bool = False
     neighbors: Neighbors | None = None  # None: one unit is changed; one row replaced, where a row is its own unit
+    measure: bool | None = None  # one more sum tells how often the probe is right about the private rows; None: yes
 
 
 class ProbeConfig(_Part):

@@ -236,7 +236,6 @@ class ProbeRun(Learning):
         if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
             raise StoreError(f"{self._probe_path} is not what the ledger's training made. Put the file back.")
         check_features(self.folder)
-        classes = read_json(self.folder / ROWS, "terrine teach", holds=_Classes)["classes"]
         stand_in = PublicData(np.zeros((1, *rows.shape), dtype=rows.dtype))  # features are kept: only its shape counts
         features = features_of(
             self.config.features, stand_in, seed=self.config.seed, device="auto", kept=self.folder / FEATURES
@@ -244,7 +243,7 @@ class ProbeRun(Learning):
         shown = self._published(probe, ledger.summary(), labeled=0)
         return ProbeLabels(
             predict=lambda X: probe.predict(seen_by_probe(features, PublicData(X))),
-            classes=tuple(classes),
+            classes=self._classes,
             rows=rows,
             secure=shown.secure_noise,
             facts={name: getattr(shown, name) for name in TRAINING},
@@ -292,12 +291,19 @@ class ProbeRun(Learning):
         return PublishedProbe.of(
             self.plan.budget,
             lattice=2.0**LATTICE_BITS,
+            classes=self._classes,
+            measured=probe.measured,
             steps_kept=probe.steps_kept,
             features=probe.settings.n_features,
             labeled=labeled,
             secure_noise=paid.secure and probe.guarantee is not None,
             ledger=LedgerHead(id=paid.ledger_id, head=paid.head),
         )
+
+    @property
+    def _classes(self) -> tuple[str, ...]:
+        """Kept with the rows that the probe takes, so that a service needs no data."""
+        return tuple(read_json(self.folder / ROWS, "terrine teach", holds=_Classes)["classes"])
 
     @property
     def _probe_path(self) -> Path:

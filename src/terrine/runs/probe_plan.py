@@ -142,9 +142,9 @@ def plan_probe(settings: ProbeConfig, people: People, public: PublicData, featur
         "planned_units": people.planned,
         "relation": people.relation,
     }
-    found = ProbeSettings.by_rule(
-        n_features=features.n_features, n_classes=k, scale=public_scale(seen_by_probe(features, public)), **numbers
-    )
+    scale = public_scale(seen_by_probe(features, public))
+    sizes: dict[str, Any] = {"n_features": features.n_features, "n_classes": k, "scale": scale}
+    found = ProbeSettings.by_rule(**sizes, measured=privacy.measure is not False, **numbers)
     return ProbePlan(settings=found, budget=found.budget(**numbers))
 
 

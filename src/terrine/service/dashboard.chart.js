@@ -21,7 +21,7 @@ function stayed(points) {
 export function showHistory(points, now) {
   line.points = stayed(points);
   line.now = now;
-  const none = points.length === 0;
+  const none = points.every((point) => point.queries === 0); // keys are entries too
   $("no-spending").hidden = !none;
   $("chart-figure").hidden = none;
   $("chart-details").hidden = none;

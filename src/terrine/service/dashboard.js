@@ -19,6 +19,8 @@ const WHETHER = {
     "that person was in the private data, with all of their rows, or not at all",
   unit_added:
     "that person was in the private data, with all of their rows, or not at all",
+  row_added:
+    "a given row of that person was in the private data, or not at all",
   one_teacher:
     "the one teacher that learned from that person’s share voted as it did, or differently",
 };

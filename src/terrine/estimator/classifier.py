@@ -94,7 +94,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             ``measured_``. Epsilon stays what it is, and the noise grows by a few percent.
         accept_large_delta: go on where delta is not below one over the number of units.
         ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
-            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
+            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own. A file's own folder
+            also gets, by a probe, ``training-ID/`` (what each step released, public) and ``training-ID.private.sha256``
+            (by which changed private rows are noticed: secret, mode 0600). Keep them beside the ledger: a fit goes on,
+            or gives the same student again, by all three.
         executor: Serial() (the default), Processes() or Ray().
         random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
             seeded.
@@ -219,6 +222,15 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             warnings.warn(
                 "A copy of a PATEClassifier is being fitted, as hyper-parameter searches and cross-validation do: "
                 "every fit spends its epsilon again, and the guarantee of the whole search is their sum.",
+                SpendingWarning,
+                stacklevel=2,
+            )
+        before: Any = vars(self).get("_published")
+        if before is not None and before.ledger is None:
+            warnings.warn(
+                "This PATEClassifier was fitted before, on a budget that no ledger keeps: where the private rows are "
+                "of the same people, the epsilons and deltas of both fits add up. Fits that name one file as ledger "
+                "share one budget.",
                 SpendingWarning,
                 stacklevel=2,
             )

@@ -241,6 +241,18 @@ def learns_probe(settings: Settings, folder: Path) -> bool:
     return isinstance(settings, ProbeConfig)
 
 
+def no_run(folder: Path) -> InputError:
+    """What a folder is told that has no settings."""
+    if (folder / "model_card.json").is_file():
+        return InputError(
+            f"{folder} is a student's folder, not a run's: there are no teachers and no probe in it that could be "
+            "served or trained on. It needs no service: terrine predict applies it to a file, terrine export makes it "
+            "ONNX for other programs. For a service of labels begin a run on the private data: that is a new training, "
+            "with an epsilon of its own that adds to this student's."
+        )
+    return InputError(f"{folder} is no run directory: it has no config.toml. Begin one with: terrine run")
+
+
 def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
     """Make a run directory, or go on with one; a setting may be corrected until something was made with it.
 

@@ -109,7 +109,7 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
         assert isinstance(ledger.budget, TrainingBudget)
         assert ledger.training.state().begun == 4  # charged; the fifth step was killed before it was begun
     found = classifier(**settings).fit(X, Y, X_public=PUBLIC)
-    assert found.probe_.steps_kept == found.probe_.settings.steps
+    assert found.probe_.steps_kept == found.probe_.settings.sums
     assert len(calls) == found.probe_.settings.steps + 1
     again = classifier(**settings).fit(X, Y, X_public=PUBLIC)
     assert (again.probe_.weights == found.probe_.weights).all()

@@ -135,7 +135,7 @@ class TrainingBudget:
             epsilon=self.cost.epsilon(delta=self.delta),
             delta=self.delta,
             basis=(
-                f"at most {self.steps} sums of clipped gradients with discrete Gaussian noise, by Gaussian "
+                f"at most {self.steps} sums of clipped contributions with discrete Gaussian noise, by Gaussian "
                 "differential privacy with the lattice's share taken out of delta: it does not depend on the data"
             ),
             relation=self.relation,

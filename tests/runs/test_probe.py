@@ -122,6 +122,9 @@ def test_the_whole_way(here, terrine):
         True,
     )
     assert "n_teachers" not in shown
+    right = shown["measured"]["right"] / (shown["measured"]["right"] + shown["measured"]["wrong"])
+    assert f"the probe is right about {100 * right:.1f}%" in out
+    assert 0.6 < right <= 1.1
     with run.ledger() as ledger:
         assert ledger.verify() == []
         assert shown["epsilon"] == ledger.budget.guarantee().epsilon <= 4.0
@@ -153,6 +156,15 @@ def test_the_whole_way(here, terrine):
     assert json.loads(found)["guarantee"] == shown
     assert terrine("ledger", "verify", "run").code == 0
     assert "of one training" in terrine("ledger", "show", "run").out
+
+
+def test_what_is_measured_is_left_out_where_the_settings_say_so(here, terrine):
+    path = changed(here, ("delta = 1e-5", "delta = 1e-5\nmeasure = false"))
+    code, out, _ = terrine("run", path, "--out", here / "run")
+    run = opened(here / "run")
+    assert (code, run.guarantee().measured, run.probe().measured) == (0, None, None)
+    assert "On the private rows" not in out
+    assert run.plan.budget.steps == run.plan.settings.steps
 
 
 def test_each_stage_is_a_command(here, terrine):
@@ -257,7 +269,7 @@ def test_a_unit_added_takes_half_the_noise(here):
     added = dry_run(changed(here, ("delta = 1e-5", 'delta = 1e-5\nneighbors = "unit_added"')))
     own = dry_run(here / "run.toml")
     assert added.guarantee.relation == Relation.UNIT_ADDED
-    ratio = (own.noise / own.plan.settings.steps**0.5) / (added.noise / added.plan.settings.steps**0.5)
+    ratio = (own.noise / own.plan.settings.sums**0.5) / (added.noise / added.plan.settings.sums**0.5)
     assert abs(ratio - 2) < 0.01
 
 
@@ -406,6 +418,9 @@ def test_no_private_count_is_in_a_public_file(here, terrine, monkeypatch):
         for name in ("title", "made", "student", "answers", "commands"):
             facts.pop(name)
         shown = run.guarantee().to_json() | {"ledger": None}
+        measured = shown.pop("measured")  # with noise, which the guarantee covers
+        assert measured["noise"] > 5
+        shown["notes"], facts["guarantee"]["notes"] = shown["notes"][:-1], facts["guarantee"]["notes"][:-1]
         sizes = sorted(
             (path.name, path.stat().st_size) for path in (folder / f"training-{run.summary().ledger_id}").glob("*.out")
         )
@@ -447,7 +462,7 @@ def test_killed_at_many_points_it_goes_on_and_draws_nothing_twice(here):
         state = ledger.training.state()
     probe = Probe.load(folder / "probe.npz")
     assert probe.steps_kept == len(state.outputs) == run.guarantee().steps_kept
-    assert probe.steps_kept <= probe.settings.steps == state.begun
+    assert probe.steps_kept <= probe.settings.sums == state.begun
     assert (folder / "student" / "SHA256SUMS").is_file()
     assert not list(folder.glob("*noise*"))
 

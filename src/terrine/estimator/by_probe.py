@@ -101,9 +101,10 @@ def plan_by_probe(model: Any, sides: Sides, people: People, *, n_classes: int) -
         n_features=sides.seen_public.X.shape[1],
         n_classes=n_classes,
         scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
-        measured=model.measure,
         **numbers,
     )
+    if model.measure:
+        settings = settings.measuring()
     return settings, settings.budget(**numbers)
 
 

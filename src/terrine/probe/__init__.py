@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from terrine.measured import Measured
 from terrine.probe.fit import fit_probe
 from terrine.probe.model import Probe
 from terrine.probe.rehearsal import rehearse_probe
@@ -9,6 +10,7 @@ from terrine.probe.settings import ProbeSettings, components_by_rule, public_sca
 from terrine.probe.sums import ProbeRows, gradient_sum
 
 __all__ = [
+    "Measured",
     "Probe",
     "ProbeRows",
     "ProbeSettings",

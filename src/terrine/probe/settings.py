@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ class ProbeSettings:
         planned_units: int,
         relation: Relation = Relation.UNIT_ADDED,
         scale: float = 1.0,
-        measured: bool = False,
     ) -> ProbeSettings:
         """Steps and rate from public numbers: the better a mean over all units is known, the farther one may go.
 
@@ -92,8 +91,11 @@ class ProbeSettings:
             clip=_CLIP,
             rate=float(f"{math.sqrt(reach) / 2:.2g}"),
             scale=scale,
-            measured=measured and n_features > 1,
         )
+
+    def measuring(self) -> ProbeSettings:
+        """The same with a sum that measures, which one feature has no room for."""
+        return replace(self, measured=self.n_features > 1)
 
     @property
     def sums(self) -> int:

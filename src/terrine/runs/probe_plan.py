@@ -144,7 +144,9 @@ def plan_probe(settings: ProbeConfig, people: People, public: PublicData, featur
     }
     scale = public_scale(seen_by_probe(features, public))
     sizes: dict[str, Any] = {"n_features": features.n_features, "n_classes": k, "scale": scale}
-    found = ProbeSettings.by_rule(**sizes, measured=privacy.measure is not False, **numbers)
+    found = ProbeSettings.by_rule(**sizes, **numbers)
+    if privacy.measure is not False:
+        found = found.measuring()
     return ProbePlan(settings=found, budget=found.budget(**numbers))
 
 

@@ -134,7 +134,9 @@ def test_a_search_warns_that_every_fit_spends():
         search.fit(X, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SpendingWarning)
-        classifier().fit(X, Y, X_public=PUBLIC)
+        once = classifier().fit(X, Y, X_public=PUBLIC)
+    with pytest.warns(SpendingWarning, match="fitted before, on a budget that no ledger keeps: .* both fits add up"):
+        once.fit(X, Y, X_public=PUBLIC)
     with pytest.warns(SpendingWarning):
         clone(classifier()).fit(X, Y, X_public=PUBLIC)
 

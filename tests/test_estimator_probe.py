@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from terrine import load_student
 from terrine.accounting.gdp import gaussian_delta
 from terrine.budgets import TrainingBudget
-from terrine.errors import AdviceWarning, InputError, LedgerError, SpendingWarning
+from terrine.errors import InputError, LedgerError, PlanError, SpendingWarning
 from terrine.estimator import PATEClassifier
 from terrine.estimator import classifier as model
 from terrine.features import AutoRecipe, fit_auto
@@ -27,6 +27,7 @@ from terrine.mechanisms import GNMax
 from terrine.noise import SeededNoise
 from terrine.probe import fit
 from terrine.relations import Relation
+from terrine.schema import Number, Schema
 from terrine.students import AutoStudent, FeatureStudent
 from terrine.which_route import RouteChoice
 
@@ -115,7 +116,8 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
     assert len(calls) == found.probe_.settings.steps + 1  # nothing was drawn again
     with pytest.raises(InputError, match="The private data have changed since the training on this ledger began"):
         classifier(**settings).fit(X[::-1], Y, X_public=PUBLIC)
-    with pytest.raises(LedgerError):
+    said = "ε = 1.000 at δ = 1e-05 by row_added, not ε = 2.000 at δ = 1e-05 by row_added (steps="
+    with pytest.raises(LedgerError, match=re.escape(said)):
         classifier(**settings | {"epsilon": 2.0}).fit(X, Y, X_public=PUBLIC)
     secret = [path for path in tmp_path.iterdir() if "private" in path.name]
     assert [path.stat().st_mode & 0o777 for path in secret] == [0o600]
@@ -195,13 +197,42 @@ def test_auto_takes_the_probe_for_few_rows_and_says_why():
     assert found.score(TEST, TRUTH) > 0.9
 
 
-def test_auto_without_a_planning_number_takes_teachers_and_says_what_to_give():
-    settings = {"route": "auto", "n_teachers": 40, "epsilon": 6.0, "min_units": 0}
-    with pytest.warns(AdviceWarning, match="give planned_units"):
-        found = classifier(**settings).fit(X, Y, X_public=PUBLIC, unit=UNIT)
-    assert found.route_.route == "teachers"
-    assert found.answers_.n_answered > 0
-    assert found.guarantee_.relation == Relation.UNIT_ANY
+def test_a_plan_says_what_a_fit_would_do_and_spends_nothing(tmp_path):
+    place = tmp_path / "ledger.sqlite"
+    model = classifier(route="auto", n_teachers=60, ledger=place)
+    plan = model.plan(X, Y, X_public=PUBLIC)
+    assert not place.exists()
+    assert not hasattr(model, "classes_")  # nothing of it stays
+    assert (plan.route, plan.choice.route) == ("probe", "probe")
+    found = model.fit(X, Y, X_public=PUBLIC)
+    assert (plan.guarantee, plan.choice) == (found.guarantee_, found.route_)
+    assert str(plan).startswith(f"Route: probe. {found.route_.reason}\nA fit would spend (1.000, 1e-05)-DP")
+    plain = LogisticRegression()
+    teachers = {"route": "teachers", "n_teachers": 40, "teacher": plain, "student": plain, "features": None}
+    shown = classifier(**teachers, epsilon=4.0).plan(X, Y, X_public=PUBLIC)
+    assert shown.route == "teachers"
+    assert shown.guarantee == classifier(**teachers, epsilon=4.0).fit(X, Y, X_public=PUBLIC).guarantee_
+    few = classifier(**teachers, epsilon=2.0)
+    assert "Warning: This plan gives about" in str(few.plan(X, Y, X_public=PUBLIC))
+    for too_few in (classifier(epsilon=0.01), classifier(**teachers, epsilon=0.05)):
+        said = []
+        for call in (too_few.plan, too_few.fit):
+            with pytest.raises((InputError, PlanError)) as refused:
+                call(X, Y, X_public=PUBLIC)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+
+
+def test_auto_without_a_planning_number_is_refused_and_says_what_to_give(tmp_path):
+    place = tmp_path / "ledger.sqlite"
+    asked = "planned_units is missing.*Teachers and probe are compared.*planned_units=2_000, or set route=.teachers"
+    with pytest.raises(InputError, match=asked):
+        classifier(route="auto", ledger=place).fit(X, Y, X_public=PUBLIC, unit=UNIT)
+    schema = Schema(columns={"a": Number(low=-9, high=9), "b": Number(low=-9, high=9)}, unit="who")
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(who=UNIT)
+    with pytest.raises(InputError, match=asked):  # the unit is the schema's own column
+        classifier(route="auto", ledger=place, schema=schema).fit(frame, Y, X_public=frame.drop(columns="who"))
+    assert not place.exists()
 
 
 def test_labeled_public_rows_decide():

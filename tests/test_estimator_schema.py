@@ -89,7 +89,7 @@ def test_tables_are_matched_by_name(given):
     ]
     np.testing.assert_array_equal(given[0].X, given[1].X)
     assert models[0].score(new[names[::-1]], TRUTH) > 0.95
-    with pytest.raises(DataError, match='X: there is no column "job", but "jobb" looks like it'):
+    with pytest.raises(DataError, match='X, compared with X_public: there is no column "job", but'):
         classifier().fit(private.rename(columns={"job": "jobb"}), Y, X_public=public)
     with pytest.raises(DataError, match='X: missing: "age"'):
         models[0].predict(new.drop(columns="age"))

@@ -26,7 +26,6 @@ LONGER = {
     "runs/rehearse_routes.rehearse_routes": "what a fit takes, by name",
     "runs/rehearsal.rehearse": "a grid, by name",
     "runs/rehearsal._cell": "one cell of the grid",
-    "service/app.make_app": "called from outside by these names",
     "teachers/ensemble._prepared": "one more than seven: what fit_teachers and poll_teachers share",
     "cli/begin._settings": "of one command",
     "teachers/modules._train": "one more than seven",

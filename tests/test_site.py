@@ -52,6 +52,20 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert not re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//', text), page.name
 
 
+def test_what_a_fit_leaves_is_named_with_its_own_type() -> None:
+    """A name without a type would get that of the one before it."""
+    if importlib.util.find_spec("griffe") is None:
+        need("the extra docs")
+    import griffe
+
+    model = griffe.load("terrine", search_paths=[ROOT / "src"])["estimator.classifier.PATEClassifier"]
+    [section] = [one for one in model.docstring.parse("google") if one.kind.value == "attributes"]
+    types = {one.name: str(one.annotation) for one in section.value}
+    assert types["answers_"] == "Answers | None"
+    assert [name for name, given in types.items() if given == "Guarantee"] == ["guarantee_"]
+    assert all(name.endswith("_") for name in types)
+
+
 def test_formulas_are_mathml_and_none_is_left(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert "xformula" not in page.read_text(encoding="utf-8"), page.name

@@ -6,6 +6,7 @@ Spending is counted in whole numbers, so that no number of small charges can dri
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import lru_cache
@@ -20,7 +21,7 @@ from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, Guarantee, RdpCurve, delta_cost, guarantee, round_up
 from terrine.accounting.profile_costs import CountAccountant, count_guarantee
 from terrine.cost_release import CostRelease
-from terrine.errors import InputError
+from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Mechanism
 from terrine.relations import Relation
 from terrine.spending import (
@@ -290,12 +291,24 @@ def budget_from_json(value: Any) -> Budget:
 
 
 def difference(expected: Budget, got: Budget) -> str | None:
-    """The first field in which two budgets differ, in words; None where they are equal."""
+    """In which guarantee, and in which field first, two budgets differ, in words; None where they are equal."""
     ours, theirs = expected.to_json(), got.to_json()
     for name in ("kind", *(field.name for field in fields(expected) if field.name not in _NO_DIFFERENCE)):
         if ours.get(name) != theirs.get(name):
-            return f"{name}={_shown(ours.get(name))}, not {name}={_shown(theirs.get(name))}"
+            field = f"{name}={_shown(ours.get(name))}, not {name}={_shown(theirs.get(name))}"
+            first, other = _promised(expected), _promised(got)
+            return field if first == other else f"{first}, not {other} ({field})"
     return None
+
+
+SET_BACK = "Set what it was made with, or name a new ledger, whose ε and δ add to this one's."
+
+
+def _promised(budget: Budget) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderGridWarning)
+        found = budget.guarantee()
+    return f"ε = {round_up(found.epsilon)} at δ = {found.delta:g} by {found.relation}"
 
 
 _NO_DIFFERENCE = ("pass_chance", "accountant")  # what is allowed is the same; what a ledger began with holds

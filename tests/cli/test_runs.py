@@ -170,12 +170,15 @@ def test_a_missing_package_is_said_before_anything_is_taught(terrine, tmp_path, 
     [
         (["teach", "none.toml"], "There is no none.toml. Give"),
         (["vote", "."], "it has no config.toml"),
+        (["keys", "create", "student", "--name", "a"], "a student's folder, not a run's"),
         (["label", "run.toml"], "terrine teach"),
         (["teach", ".", "--out", "x"], "Leave --out out."),
         (["ledger", "show", "none.sqlite"], "There is no ledger at"),
     ],
 )
-def test_mistakes_are_one_line(terrine, words, said):
+def test_mistakes_are_one_line(terrine, tmp_path, words, said):
+    (tmp_path / "student").mkdir()
+    (tmp_path / "student" / "model_card.json").write_text("{}")
     code, out, err = terrine(*words)
     assert (code, out) == (2, "")
     assert said in err

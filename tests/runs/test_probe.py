@@ -567,6 +567,20 @@ def test_teachers_are_chosen_where_they_do(here, monkeypatch, terrine):
     monkeypatch.chdir(here)
     assert isinstance(opened(here / "r"), Run)
     assert terrine("run", path, "--out", "r").code == 0
+    path.write_text(path.read_text().replace("units_planned = 400\n", ""))  # as runs were once begun without it
+    assert terrine("run", path, "--out", "r").code == 0
+
+
+def test_routes_are_not_compared_without_a_planning_number(here, terrine):
+    path = changed(here, (PROBE, AUTO + "consensus = 0.9"), ("units_planned = 400\n", ""), more=TEACHERS)
+    for more in (["--dry-run"], ["--out", "r"]):
+        code, out, err = terrine("run", path, *more)
+        assert (code, out) == (2, "")
+        assert "data.units_planned is missing" in err
+        assert 'a round number that anyone may know, or set route = "teachers". Nothing was taught or spent.' in err
+    assert not (here / "r" / "route.json").exists()
+    changed(here, (PROBE, AUTO + "consensus = 0.9"), more=TEACHERS)
+    assert terrine("teach", path, "--out", "r").code == 0  # corrected, into the same directory
 
 
 def test_labeled_public_rows_rehearse_both_routes(here, terrine):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.service.tasks import Service, TinyTeachers, client_of, free_port
 
 from terrine import read_table
-from terrine.errors import AdviceWarning, InputError
+from terrine.errors import AdviceWarning, DataError, InputError
 from terrine.runs.config import PublicDataConfig, RemoteConfig
 from terrine.runs.remote import RemoteRun
 from terrine.runs.tasks import public_task_of
 from terrine.schema import Encoder, draft
+from terrine.service.client import RemoteLabeller
 from terrine.service.encoder_files import EncoderFiles
 
 CLASSES = ("benign", "malignant")
@@ -108,6 +111,63 @@ def test_teachers_are_asked_about_their_owner_s_numbers(owner: Owner) -> None:
     own = Encoder.fit(draft(table), table).transform(table)
     assert own.shape != wanted.shape or not np.isclose(own[np.sort(run.asked())], wanted).all()
     assert RemoteRun(run.folder).task.encoder.files() == owner.encoder.files()  # kept: the service is not asked again
+
+
+def test_a_table_is_asked_about_as_it_is(owner: Owner) -> None:
+    """By Python, in other orders and kinds, and by curl: all of them are the same questions."""
+    names, *cells = owner.rows[:31]
+    numbers = owner.encoder.transform(read_table(owner.file("some.csv", owner.rows[:31])))
+    given = {name: [row[k] for row in cells] for k, name in enumerate(names)}
+    frame = pd.DataFrame(given).astype({"age": float})[["note", "age", "ward"]].assign(extra=0)
+    records = [dict(zip(names, row, strict=True)) | {"age": int(row[0])} for row in cells]
+    records = [row | {"ward": row["ward"] or None} for row in records]
+    labeller = RemoteLabeller(f"http://127.0.0.1:{owner.port}", key=owner.service.key)
+    first = labeller.label(numbers, request_id="numbers")
+    spent = labeller.budget().queries
+    for X in (frame.drop(columns="extra"), given, records, read_table(given)):
+        again = labeller.label(X, request_id=f"{type(X).__name__}")
+        assert (again.labels == first.labels).all()
+    with client_of(labeller.url, owner.service.key) as client:
+        told = client.post("/v1/labels", json={"request_id": "curl", "rows": records}).json()
+    assert told["labels"] == labeller.names_of(first)
+    assert labeller.budget().queries == spent  # they were asked before
+    asked = np.unique(np.concatenate(owner.teachers.seen), axis=0)
+    assert len(asked) == len(np.unique(numbers, axis=0))
+    with pytest.raises(DataError, match=r'X: not in the schema: "extra"\. Name columns as the owner\'s table does'):
+        labeller.label(frame, request_id="more")
+    with pytest.raises(InputError, match=r"X must have rows of shape .* Give the table itself"):
+        labeller.label(numbers[:, :2], request_id="less")
+    names_only = replace(first, labels=np.array([2, -1]), outcomes=np.array([0, 1]))
+    assert labeller.names_of(names_only) == [labeller.classes[2], None]
+
+
+LARGE = [{"age": k, "ward": "east", "note": "x" * 500} for k in range(40)]  # longer than what is read at once
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "words"),
+    [
+        (LARGE, 200, ""),
+        ([{"age": 30, "ward": "east"}], 422, 'rows: missing: "note". Name columns as the owner'),
+        ([{"age": 30, "ward": "east", "note": ""}, {"age": 30}], 422, "row 2 must have the column names of row 1"),
+        ([{"age": 30, "ward": "east", "note": ""}, [1, 2]], 422, "row 2 must have the column names of row 1"),
+        ([{"age": [30], "ward": "east", "note": ""}], 422, "row 1, column 'age': a cell must be text, a number"),
+        ([{"age": 10**30, "ward": "east", "note": ""}], 422, "row 1, column 'age': a cell must be text, a number"),
+        ([{}], 422, "A table needs at least one column"),
+        ([[1.0, 2.0]], 422, "Rows of a table may be sent as JSON objects by column name, or made numbers by GET"),
+        (LARGE * 60, 422, "1048576 bytes of a table's rows in JSON; send fewer rows"),
+        ([{"age": 1, "ward": "east", "note": ""}] * 10_001, 422, "rows must hold 1 to 10000 rows, got 10001"),
+    ],
+)
+def test_rows_of_a_table_over_http(owner: Owner, rows: list, status: int, words: str) -> None:
+    with client_of(f"http://127.0.0.1:{owner.port}", owner.service.key) as client:
+        found = client.post("/v1/labels", json={"request_id": "a", "rows": rows})
+    assert found.status_code == status
+    if words:
+        assert found.json()["error"]["code"] == "bad_rows"
+        assert words in found.json()["error"]["message"]
+    else:
+        assert len(found.json()["labels"]) == len(rows)
 
 
 def test_a_schema_of_another_kind_is_refused_before_anything_is_asked(owner: Owner) -> None:

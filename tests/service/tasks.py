@@ -68,8 +68,8 @@ class Service:
         self.key = self.keys.create("someone", quota=quota)
         self.admin = self.keys.create("the owner", role="admin")
         self.limits = limits or Limits(pace=0, rate=1e6)
-        self.voters, self.encoder = voters or TinyTeachers(), encoder
-        self.rows = RowFormat(shape=self.voters.row_shape, dtype="float32")
+        self.voters = voters or TinyTeachers()
+        self.rows = RowFormat(shape=self.voters.row_shape, dtype="float32", encoder=encoder)
         self.rng = SeededNoise(7) if seeded else None
 
     def make(self):
@@ -81,7 +81,6 @@ class Service:
             rows=self.rows,
             limits=self.limits,
             rng=self.rng,
-            encoder=self.encoder,
         )
 
     @contextmanager

@@ -14,6 +14,7 @@ from tests.service.tasks import Service, bearer, budget_for, label
 from tests.service.test_serve import Serving
 
 from terrine import Ledger
+from terrine.cli import serving
 from terrine.errors import InputError, TeachersError
 from terrine.labeller import Question
 from terrine.mechanisms import ABSTAIN, Outcome
@@ -97,6 +98,12 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     assert "Labels cost nothing" in made.err
     (key,) = made.out.split()
     entries = Ledger(folder / "ledger.sqlite").summary().entries
+    assert not serving._has_other_student(folder)
+    (folder / "student").mkdir()
+    for kind in ("Probe", "AutoStudent"):
+        settings = {"training": {"settings": {"student": kind}}}
+        (folder / "student" / "model_card.json").write_text(json.dumps(settings))
+        assert serving._has_other_student(folder) == (kind == "AutoStudent")
     with Serving(folder) as server:
         labeller = RemoteLabeller(server.url, key=key, batch=64)
         assert (labeller.route, labeller.mechanism, labeller.n_teachers) == ("probe", None, None)
@@ -108,6 +115,7 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     said = server.said.splitlines()
     assert said[0].startswith("The probe and newest entries are intact.")
     assert said[1].startswith("Labels cost nothing")
+    assert said[2] == f"Labels are the probe's. {folder / 'student'} is another model, which the service does not ask."
     np.testing.assert_array_equal(given.labels, expected)
     assert (given.outcomes == Outcome.TEACHERS).all()
     assert given.secure
@@ -162,7 +170,7 @@ def test_what_is_said_of_it(service, rows):
     assert about["guarantee"]["relation"] == budget["guarantee"]["relation"] == shown["relation"] == "unit_any"
     assert about["guarantee"]["epsilon"] == shown["epsilon"]
     assert (budget["queries"], budget["answers"], budget["room"], budget["open"]) == (0, 0, None, 0)
-    assert budget["share_spent"] == 1
+    assert (budget["share_spent"], budget["labels_free"]) == (1, True)
     assert "Labels cost nothing, however many rows they are of" in budget["words"]
     assert asked.status_code == 404
     assert "no request is kept" in asked.json()["error"]["message"]

@@ -303,7 +303,10 @@ def test_keys_on_the_command_line(run_folder, terrine):
     assert terrine("keys", "revoke", run_folder, "a").code == 0
     found = json.loads(terrine("keys", "list", run_folder, "--json").out)["keys"]
     assert [(one["name"], one["quota"], one["revoked"] is None) for one in found] == [("a", 5, False)]
-    assert "a" in terrine("keys", "list", run_folder).out
+    narrow = terrine("keys", "list", run_folder, COLUMNS="60").out
+    assert "…" not in narrow
+    assert found[0]["created"][:10] in narrow
+    assert found[0]["created"][11:19] in narrow
     assert key["key"].split("_", 2)[2] not in terrine("keys", "list", run_folder, "--json").out
 
 

@@ -35,7 +35,8 @@ _SAMPLE = 400  # stand-in queries looked at: enough to plan by
 _EXACT_SAMPLE = 100  # with the exact accountant
 _EXACT_ORDERS: Array = np.geomspace(2.0, 200.0, 24)
 
-ASSUMED = "Do not raise consensus unless you have a reason to: it is an assumption, and teachers do not follow it."
+LOWER = "a lower min_accuracy (under [privacy] of a run, --min-accuracy of terrine plan; PATEClassifier has none)"
+_ASSUMED = "Do not raise consensus unless you have a reason to: it is an assumption, and teachers do not follow it."
 PlanAccountant = Literal["worst-case", "exact"]
 _CostOf = Callable[..., float]  # of a mechanism, n_queries, n_answered and delta
 
@@ -174,9 +175,8 @@ def _plan(
         if found.n_queries:
             return found
     raise PlanError(
-        f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers pays for no answers of which "
-        f"{min_accuracy:.0%} name the plurality. Take more teachers, a larger epsilon "
-        f"or a lower min_accuracy. {ASSUMED}"
+        f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers pays for no answers of which {min_accuracy:.0%} "
+        f"name the plurality. Take more teachers, a larger epsilon or {LOWER}. {_ASSUMED}"
     )
 
 
@@ -311,8 +311,7 @@ def most_questions(
         return noise, some
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {standin.n_teachers} teachers pays for no answer that names the "
-        f"plurality {min_accuracy:.0%} of the time. Take more teachers, a larger epsilon or a lower "
-        f"min_accuracy. {ASSUMED}"
+        f"plurality {min_accuracy:.0%} of the time. Take more teachers, a larger epsilon or {LOWER}. {_ASSUMED}"
     )
 
 

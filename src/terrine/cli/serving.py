@@ -122,6 +122,8 @@ def serve(
     intact = "The probe" if by_probe else "Teachers"
     print(f"{intact} and newest entries are intact. Serving {folder} at http://{host}:{port}, with a dashboard at /.")
     print(left)
+    if by_probe and _has_other_student(folder):
+        print(f"Labels are the probe's. {folder / 'student'} is another model, which the service does not ask.")
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
     sys.stdout.flush()
@@ -154,6 +156,15 @@ def serve(
         pass  # uvicorn has ended in good order
     except SystemExit:  # with uvicorn's exit code, which is none of ours
         raise ServiceError("The service did not start. The log above says why.") from None
+
+
+def _has_other_student(folder: Path) -> bool:
+    """Whether the student of a run by the probe is not the probe itself."""
+    try:
+        card = json.loads((folder / "student" / "model_card.json").read_text(encoding="utf-8"))
+        return bool(card["training"]["settings"]["student"] != "Probe")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # there is none yet
 
 
 def left_in_words(summary: Summary) -> str:
@@ -189,24 +200,21 @@ def bind(host: str, port: int) -> socket.socket:
 def app_of_run() -> FastAPI:
     """What each server process serves: named in its environment by `serve`."""
     from terrine.runs.probe import ProbeRun
+    from terrine.runs.served import kept_rows
     from terrine.service.app import Limits, make_app, make_probe_app
-    from terrine.service.encoder_files import EncoderFiles
     from terrine.service.keys import Keys
-    from terrine.service.parsing import RowFormat
 
     served = json.loads(os.environ[_SERVED])
     run = _served(Path(served["folder"]))
     limits, ledger = Limits(**served["limits"]), run.ledger(served["ledger"])
     keys = Keys(ledger_place(served["ledger"], run.folder))
-    files = run.encoder_files()
-    encoder = None if files is None else EncoderFiles(files)
     if isinstance(run, ProbeRun):
-        app = make_probe_app(run.served(ledger), ledger, keys, limits=limits, encoder=encoder)
+        app = make_probe_app(run.served(ledger), ledger, keys, limits=limits)
     else:
         voters = run.voters()
-        rows = RowFormat(shape=voters.row_shape, dtype=voters.dtype)
+        rows = kept_rows(run.folder)
         mechanisms = [run.mechanism] if run.given.rounds is None else [one.mechanism for one in run.rounds.planned]
-        app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=limits, encoder=encoder)
+        app = make_app(voters, mechanisms, ledger, keys, rows=rows, limits=limits)
     gc.collect()
     gc.freeze()  # modules and teachers stay as long as the process: no collection need look at them again
     return app
@@ -312,11 +320,13 @@ def list_command(folder: Folder, ledger: Where = None, as_json: Json = False) ->
     from rich.table import Table
 
     table = Table()
-    for name in ("name", "id", "role", "quota", "created", "revoked"):
-        table.add_column(name, justify="right" if name == "quota" else "left")
+    for name in ("name", "id", "role", "quota", "created", "revoked"):  # a narrow terminal wraps, and cuts nothing
+        widest = 10 if name in ("created", "revoked") else None  # a date
+        table.add_column(name, justify="right" if name == "quota" else "left", overflow="fold", min_width=widest)
     for key in found:
         quota = "no limit" if key.quota is None else f"{key.quota:,}"
-        table.add_row(escape(key.name), key.id, key.role, quota, str(key.created)[:19], str(key.revoked or "")[:19])
+        times = (str(time or "")[:19].replace("T", " ") for time in (key.created, key.revoked))
+        table.add_row(escape(key.name), key.id, key.role, quota, *times)
     Console().print(table)
 
 

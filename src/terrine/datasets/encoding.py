@@ -19,6 +19,8 @@ from terrine.datasets.tables import CATEGORY, NUMBER, Frame, frame_of, is_frame
 from terrine.errors import DataError, InputError
 from terrine.schema import Encoder, Schema, Table, draft, read_table, units
 
+_DRAFTED = "The schema was drafted from X_public: correct the name in whichever of the two tables is wrong"
+
 
 def encoder_for(
     schema: Schema | str | Path | Literal[False] | None, X: Any, public: Any, *, learners: Sequence[Any]
@@ -47,16 +49,20 @@ def encoder_for(
     return Encoder.fit(schema, schema.match(table, role="X_public"))
 
 
-def encoded_private(encoder: Encoder, X: Any, y: ArrayLike, *, classes: NDArray[Any], unit: Any) -> PrivateData:
+def encoded_private(
+    encoder: Encoder, X: Any, y: ArrayLike, *, classes: NDArray[Any], unit: Any, drafted: bool = False
+) -> PrivateData:
     """Private rows as numbers: a row without a usable label keeps its place, and nothing in a cell is refused.
 
     Args:
         classes: (n_classes,) the labels.
         unit: whom each row belongs to. None: the schema's column, if it names one; nobody's rows are left out.
+        drafted: the schema is a draft from X_public, whose names may be the wrong ones where the two differ.
     """
     schema = encoder.schema
     from_column = unit is None and schema.unit is not None
-    table = schema.match(read_table(X), role="X", need_unit=from_column)
+    role, advice = ("X, compared with X_public", _DRAFTED) if drafted else ("X", None)
+    table = schema.match(read_table(X), role=role, need_unit=from_column, advice=advice)
     labels = known_indices(y, classes)
     if len(labels) != len(table):
         raise InputError("X and y must have one length: there must be one label for each row.")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from terrine.accounting.advice import advise_probe
-from terrine.errors import AdviceWarning, InputError
+from terrine.accounting.advice import Advice, advise_probe
+from terrine.budgets import TrainingBudget
+from terrine.errors import InputError
 from terrine.estimator.by_teachers import Learned
 from terrine.estimator.people import People
+from terrine.estimator.plan import heed
 from terrine.estimator.seen import Sides
 from terrine.ledger import Ledger, ledger_place
 from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_scale
@@ -50,25 +51,10 @@ def learn_by_probe(
         student: what learns from the probe's labels; None: the probe is the student.
         labels: of public rows, -1 where unknown, to judge students by; or None.
     """
-    assert people.units is not None
-    numbers: dict[str, Any] = {
-        "epsilon": model.epsilon,
-        "delta": model.delta,
-        "planned_units": people.units.number,
-        "relation": people.relation,
-    }
-    _advise(model, people, numbers)
-    settings = ProbeSettings.by_rule(
-        n_features=sides.seen_public.X.shape[1],
-        n_classes=len(names),
-        scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
-        **numbers,
-    )
-    if model.measure:
-        settings = settings.measuring()
+    heed(advice_on(model, people))
+    settings, budget = plan_by_probe(model, sides, people, n_classes=len(names))
     if student is not None:
         try_student(student, sides.public, classes=names, n_answers=len(sides.public), keep=False)
-    budget = settings.budget(**numbers)
     rows = ProbeRows(sides.seen.X, sides.seen.y, sides.seen.unit, n_classes=len(names))
     with (
         tempfile.TemporaryDirectory(prefix="terrine-") as folder,  # for a ledger that is nowhere else
@@ -108,19 +94,37 @@ def learn_by_probe(
     )
 
 
-def _advise(model: Any, people: People, numbers: dict[str, Any]) -> None:
+def plan_by_probe(model: Any, sides: Sides, people: People, *, n_classes: int) -> tuple[ProbeSettings, TrainingBudget]:
+    """How the probe is trained, and the budget that pays for it."""
+    numbers = _numbers(model, people)
+    settings = ProbeSettings.by_rule(
+        n_features=sides.seen_public.X.shape[1],
+        n_classes=n_classes,
+        scale=float(f"{public_scale(sides.seen_public.X):.3g}"),  # three digits are the same on every machine
+        **numbers,
+    )
+    if model.measure:
+        settings = settings.measuring()
+    return settings, settings.budget(**numbers)
+
+
+def advice_on(model: Any, people: People) -> Advice:
+    """Whether a probe can learn anything, from public numbers."""
     assert people.units is not None
-    found = advise_probe(
-        signal=signal(**numbers),
+    return advise_probe(
+        signal=signal(**_numbers(model, people)),
         epsilon=model.epsilon,
         delta=model.delta,
         units=people.units,
         enough=None,
         accept_large_delta=model.accept_large_delta,
     )
-    found.check()
-    for one in found.warnings:
-        warnings.warn(str(one), AdviceWarning, stacklevel=4)
+
+
+def _numbers(model: Any, people: People) -> dict[str, Any]:
+    assert people.units is not None
+    units, relation = people.units.number, people.relation
+    return {"epsilon": model.epsilon, "delta": model.delta, "planned_units": units, "relation": relation}
 
 
 def _student(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from terrine import _validate
-from terrine.accounting.advice import advise
+from terrine.accounting.advice import Advice, advise
 from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
 from terrine.budgets import Budget, has_check
 from terrine.datasets import PublicData
 from terrine.datasets.synthetic import synthetic_votes
-from terrine.errors import AdviceWarning, InputError
+from terrine.errors import InputError
 from terrine.estimator.people import People
+from terrine.estimator.plan import heed
 from terrine.estimator.seen import Sides
 from terrine.labeller import KeptVotes, Labeller
 from terrine.labeller.voters import repeats
@@ -62,23 +62,15 @@ def learn_by_teachers(
         names: of the classes.
     """
     public = sides.public.X
-    rounds = _rounds(model, len(names), len(public))
-    route = _first(rounds) if rounds else _planned(model, len(names), len(public))
-    _advise(model, route, people, n_classes=len(names), n_public=len(public))
+    planned = plan_by_teachers(model, people, n_classes=len(names), n_public=len(public))
+    rounds, route, budget = planned.rounds, planned.route, planned.budget
+    heed(planned.advice)
     try_student(student, sides.public, classes=names, n_answers=route.n_answers or route.n_queries, keep=False)
     shares = partition(
         sides.seen, n_teachers=model.n_teachers, method=model.method, key=new_key(), min_units=model.min_units
     )
-    sizes = {"n_teachers": model.n_teachers, "n_classes": len(names)}
-    assumed = model.consensus if model.mechanism is None else None  # with a mechanism nobody chose a consensus
-    budget: Budget
     order = np.random.default_rng([seed, 1]).permutation(len(public))
-    if rounds:
-        budget = replace(filter_of(rounds, delta=model.delta), relation=people.relation)
-        asked = order[: sum(one.n_queries for one in rounds)]
-    else:
-        budget = route.budget(delta=model.delta, **sizes, relation=people.relation, consensus=assumed)
-        asked = np.sort(order[: route.n_queries])
+    asked = order[: sum(one.n_queries for one in rounds)] if rounds else np.sort(order[: route.n_queries])
     questions = PublicData(public[asked], nan_ok=True)
     put = questions if sides.features is None else PublicData(sides.seen_public.X[asked])
     with (
@@ -135,6 +127,38 @@ def learn_by_teachers(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TeachersPlan:
+    """From public inputs alone.
+
+    Attributes:
+        rounds: where there are several; else empty.
+        route: what answers and how often; of rounds, in the first.
+        budget: that pays for all of it.
+    """
+
+    rounds: tuple[PlannedRound, ...]
+    route: Route
+    budget: Budget
+    advice: Advice
+
+
+def plan_by_teachers(model: Any, people: People, *, n_classes: int, n_public: int) -> TeachersPlan:
+    """What a fit would ask, what that costs, and whether it can work."""
+    rounds = _rounds(model, n_classes, n_public)
+    route = _first(rounds) if rounds else _planned(model, n_classes, n_public)
+    advice = _advice(model, route, people, n_classes=n_classes, n_public=n_public)
+    advice.check()
+    budget: Budget
+    if rounds:
+        budget = replace(filter_of(rounds, delta=model.delta), relation=people.relation)
+    else:
+        assumed = model.consensus if model.mechanism is None else None  # with a mechanism nobody chose a consensus
+        sizes = {"n_teachers": model.n_teachers, "n_classes": n_classes}
+        budget = route.budget(delta=model.delta, **sizes, relation=people.relation, consensus=assumed)
+    return TeachersPlan(rounds=rounds, route=route, budget=budget, advice=advice)
+
+
 def _rounds(model: Any, n_classes: int, n_public: int) -> tuple[PlannedRound, ...]:
     """The rounds, where there are several: from public inputs only."""
     if model.rounds is None:
@@ -181,10 +205,10 @@ def _standin(model: Any, n_classes: int, *, n_queries: int = 400) -> Votes:
     return synthetic_votes(**sizes, consensus=model.consensus)
 
 
-def _advise(model: Any, route: Route, people: People, *, n_classes: int, n_public: int) -> None:
-    """Refuse what cannot work and warn of what hardly will, from public numbers only."""
+def _advice(model: Any, route: Route, people: People, *, n_classes: int, n_public: int) -> Advice:
+    """Whether the plan can work, from public numbers only."""
     assumed = None if model.epsilon is None else model.consensus  # with a mechanism nobody chose a consensus
-    found = advise(
+    return advise(
         mechanism=route.mechanism,
         n_queries=route.n_queries,
         n_answers=route.n_answers or route.n_queries,
@@ -198,9 +222,6 @@ def _advise(model: Any, route: Route, people: People, *, n_classes: int, n_publi
         accept_large_delta=model.accept_large_delta,
         target=route.target,
     )
-    found.check()
-    for one in found.warnings:
-        warnings.warn(str(one), AdviceWarning, stacklevel=4)
 
 
 def _first(rounds: Sequence[PlannedRound]) -> Route:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,12 +19,13 @@ from terrine import _validate
 from terrine.accounting.curves import Guarantee
 from terrine.datasets.encoding import encoder_for
 from terrine.datasets.labels import known_indices, named_classes
-from terrine.errors import AdviceWarning, InputError, SpendingWarning
-from terrine.estimator.by_probe import learn_by_probe
-from terrine.estimator.by_teachers import learn_by_teachers
+from terrine.errors import InputError, SpendingWarning
+from terrine.estimator.by_probe import advice_on, learn_by_probe, plan_by_probe
+from terrine.estimator.by_teachers import learn_by_teachers, plan_by_teachers
 from terrine.estimator.columns import taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
 from terrine.estimator.people import People, check_route, people_of
+from terrine.estimator.plan import FitPlan
 from terrine.estimator.rows import both_sides, new_rows
 from terrine.estimator.seen import FeatureInput, Sides, features_of, sides_of, wanted
 from terrine.executors import Executor
@@ -33,6 +35,20 @@ from terrine.runs.rehearse_routes import rehearse_routes
 from terrine.schema import Schema
 from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.which_route import RouteChoice, choose_route
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ready:
+    """What a plan and a fit begin with."""
+
+    sides: Sides
+    people: People
+    names: tuple[str, ...]
+    teacher: Any
+    student: Any
+    labels: NDArray[np.int64] | None
+    seed: int
+    by_probe: bool
 
 
 class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -78,25 +94,29 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             ``measured_``. Epsilon stays what it is, and the noise grows by a few percent.
         accept_large_delta: go on where delta is not below one over the number of units.
         ledger: a file or URL that keeps the budget: all fits with it share one budget. None: the environment's
-            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own.
+            TERRINE_LEDGER, if it is set; else every fit has a budget, and a guarantee, of its own. A file's own folder
+            also gets, by a probe, ``training-ID/`` (what each step released, public) and ``training-ID.private.sha256``
+            (by which changed private rows are noticed: secret, mode 0600). Keep them beside the ledger: a fit goes on,
+            or gives the same student again, by all three.
         executor: Serial() (the default), Processes() or Ray().
         random_state: public seed of teachers, student and choice of queries. The noise and the partition are never
             seeded.
 
     Attributes:
-        classes_: as given.
+        classes_ (NDArray): as given.
         guarantee_: what may be published: epsilon, delta, and between which neighbors. There is none (InputError)
             where the ledger ever answered with seeded noise: such answers are not private.
-        answers_: (n_queries,) what the teachers released; of rounds, what they say together of each row that was asked.
-            None by a probe.
-        probe_: the trained probe; None by teachers.
-        measured_: a Measured: how often the probe is right about the private rows, with noise, covered by the
+        answers_ (Answers | None): (n_queries,) what the teachers released; of rounds, what they say together of each
+            row that was asked. None by a probe.
+        probe_ (Probe | None): the trained probe; None by teachers.
+        measured_ (Measured | None): how often the probe is right about the private rows, with noise, covered by the
             guarantee; None by teachers, and where the sum was lost.
-        route_: with route="auto" the RouteChoice: which route was taken and why; else None.
-        features_: what is seen of rows; None: the rows themselves.
-        rounds_: what each round released; empty without ``rounds``.
-        student_: the fitted student.
-        schema_, encoder_: what made numbers of the tables; None where rows were taken as they are.
+        route_ (RouteChoice | None): with route="auto" the RouteChoice: which route was taken and why; else None.
+        features_ (AnyFeatures | None): what is seen of rows; None: the rows themselves.
+        rounds_ (tuple): the Answers of each round; empty without ``rounds``.
+        student_ (FittedStudent): the fitted student.
+        schema_ (Schema | None): what the columns of the tables are; None where rows were taken as they are.
+        encoder_ (Encoder | None): what made numbers of the tables, by the schema.
 
     Rows may be arrays of numbers, scipy sparse matrices, lists of texts, or tables of pandas, polars or pyarrow, whose
     columns are matched by name in any order. Numbers without blanks are taken as they are. Text, categories, dates and
@@ -198,11 +218,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             y_public: labels of public rows, None where a row has none: with route="auto" both routes are rehearsed on
                 them, and the better one is taken. Nobody's privacy is in them.
         """
-        X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
-        check_route(self, unit=groups if unit is None else unit)
-        if self.rounds is None:
-            refuse_alone(self.mechanism)
-        warn_of_pooled_fit(self)
         if getattr(self, "_is_clone", False):
             warnings.warn(
                 "A copy of a PATEClassifier is being fitted, as hyper-parameter searches and cross-validation do: "
@@ -210,6 +225,67 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 SpendingWarning,
                 stacklevel=2,
             )
+        before: Any = vars(self).get("_published")
+        if before is not None and before.ledger is None:
+            warnings.warn(
+                "This PATEClassifier was fitted before, on a budget that no ledger keeps: where the private rows are "
+                "of the same people, the epsilons and deltas of both fits add up. Fits that name one file as ledger "
+                "share one budget.",
+                SpendingWarning,
+                stacklevel=2,
+            )
+        ready = self._ready(X, y, X_public, unit, groups, y_public)
+        common: dict[str, Any] = {"names": ready.names, "seed": ready.seed}
+        if ready.by_probe:
+            own = None if self.student is None else ready.student
+            found = learn_by_probe(self, ready.sides, ready.people, student=own, labels=ready.labels, **common)
+        else:
+            common |= {"teacher": ready.teacher, "student": ready.student}
+            found = learn_by_teachers(self, ready.sides, ready.people, **common)
+        self.student_ = found.student if self.encoder_ is None else replace(found.student, extra=self.encoder_.files())
+        self.answers_, self.rounds_, self.probe_ = found.answers, found.rounds, found.probe
+        self._guarantee, self._published = found.guarantee, found.published
+        self.measured_ = getattr(found.published, "measured", None)
+        return self
+
+    def plan(
+        self,
+        X: Any,
+        y: ArrayLike | str,
+        X_public: Any = None,
+        unit: ArrayLike | str | None = None,
+        groups: ArrayLike | str | None = None,
+        y_public: ArrayLike | None = None,
+    ) -> FitPlan:
+        """What `fit` with the same arguments would take, promise and probably give; it teaches and spends nothing.
+
+        Print it; `route`, `guarantee`, `advice` and `choice` (of route="auto") are there for programs. What `fit`
+        would refuse is refused here too. Of the private rows only what is public anyway has a say.
+        """
+        model = copy(self)  # nothing of a plan stays
+        ready = model._ready(X, y, X_public, unit, groups, y_public)
+        sides, people, n_classes = ready.sides, ready.people, len(ready.names)
+        if ready.by_probe:
+            advice = advice_on(model, people)
+            advice.check()
+            _, budget = plan_by_probe(model, sides, people, n_classes=n_classes)
+            return FitPlan(route="probe", guarantee=budget.guarantee(), advice=advice, choice=model.route_)
+        planned = plan_by_teachers(model, people, n_classes=n_classes, n_public=len(sides.public))
+        return FitPlan(
+            route="tested" if model.route == "tested" else "teachers",
+            guarantee=planned.budget.guarantee(),
+            advice=planned.advice,
+            choice=model.route_,
+        )
+
+    def _ready(self, X: Any, y: Any, X_public: Any, unit: Any, groups: Any, y_public: Any) -> _Ready:
+        """All that comes before a plan: settings and rows checked, features made, the route chosen."""
+        label, whose = (one if isinstance(one, str) else None for one in (y, groups if unit is None else unit))
+        X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
+        check_route(self, unit=groups if unit is None else unit)
+        if self.rounds is None:
+            refuse_alone(self.mechanism)
+        warn_of_pooled_fit(self)
         if unit is not None and groups is not None:
             raise InputError("Give unit or groups, which are two names of the same thing, and not both.")
         if X_public is None:
@@ -220,9 +296,13 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         featured = wanted(self) is not None
         teacher = teacher_of(self.teacher, on_features=featured)
         learners = [FeatureInput()] if featured else [teacher, student_of(self.student)]
-        self.encoder_ = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in learners])
-        self.schema_ = None if self.encoder_ is None else self.encoder_.schema
+        encoder = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in learners])
+        self.schema_ = None if encoder is None else encoder.schema
         names, self.classes_ = self._classes()
+        if encoder is not None:  # what it is saved with knows the label and the unit, so that new tables may have them
+            self.schema_ = encoder.schema.with_roles(label=label, classes=names, unit=whose)
+            encoder = replace(encoder, schema=self.schema_)
+        self.encoder_ = encoder
         data, public = both_sides(self, X, y, X_public, groups if unit is None else unit, learners=learners)
         people = people_of(self, data)
         labels = self._public_labels(y_public, n_public=len(public))
@@ -230,16 +310,16 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         sides = sides_of(self.features_, data, public)
         student = student_of(self.student, self.features_)
         self.route_ = self._chosen(sides, people, labels, names=names, teacher=teacher, student=student, seed=seed)
-        if self.route == "probe" or (self.route_ is not None and self.route_.route == "probe"):
-            own = None if self.student is None else student
-            found = learn_by_probe(self, sides, people, names=names, student=own, labels=labels, seed=seed)
-        else:
-            found = learn_by_teachers(self, sides, people, names=names, teacher=teacher, student=student, seed=seed)
-        self.student_ = found.student if self.encoder_ is None else replace(found.student, extra=self.encoder_.files())
-        self.answers_, self.rounds_, self.probe_ = found.answers, found.rounds, found.probe
-        self._guarantee, self._published = found.guarantee, found.published
-        self.measured_ = getattr(found.published, "measured", None)
-        return self
+        return _Ready(
+            sides=sides,
+            people=people,
+            names=names,
+            teacher=teacher,
+            student=student,
+            labels=labels,
+            seed=seed,
+            by_probe=self.route == "probe" or (self.route_ is not None and self.route_.route == "probe"),
+        )
 
     def save(self, folder: str | Path) -> None:
         """Write the student for its receiver: with the guarantee on its card and, of tables, schema and encoder.
@@ -314,9 +394,10 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if self.route != "auto":
             return None
         plan: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "relation": people.relation}
-        number = None if people.units is None else people.units.number
+        assert people.units is not None  # `people_of` refuses a fit without
+        number = people.units.number
         rehearsed = None
-        if labels is not None and number is not None:
+        if labels is not None:
             rehearsed = rehearse_routes(
                 sides.public.X,
                 labels,
@@ -330,7 +411,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 executor=self.executor,
                 **plan,
             )
-        found = choose_route(
+        return choose_route(
             planned_units=number,
             n_classes=len(names),
             n_features=sides.seen_public.X.shape[1],
@@ -339,6 +420,3 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             rehearsed=rehearsed,
             **plan,
         )
-        if number is None:
-            warnings.warn(found.reason, AdviceWarning, stacklevel=3)
-        return found

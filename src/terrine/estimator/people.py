@@ -19,6 +19,14 @@ _WHY = {
     "auto": 'route="auto" compares teachers and a probe at one epsilon, and plans how teachers are asked: leave {name} '
     'out, or set route="teachers".',
 }
+_UNPLANNED = {
+    "probe": "planned_units is missing: about how many people there are (or rows, where each is its own). A probe's "
+    "steps and noise follow from it, and the true number is private. Give a round number that anyone may know, as "
+    "planned_units=2_000. Nothing was taught or spent.",
+    "auto": "planned_units is missing: about how many people there are (or rows, where each is its own). Teachers and "
+    "probe are compared by it, and the true number is private. Give a round number that anyone may know, as "
+    'planned_units=2_000, or set route="teachers". Nothing was taught or spent.',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +69,8 @@ def check_route(model: Any, *, unit: Any) -> None:
             'so that one more moves others to other teachers. Use method="hashed", or leave neighbors out.'
         )
     private = model.neighbors == "unit_added" or (unit is not None and model.method == "hashed")
-    if route == "probe" and private and model.planned_units is None:
-        raise InputError(_unplanned())
+    if by_probe and private and model.planned_units is None:
+        raise InputError(_UNPLANNED[route])
 
 
 def people_of(model: Any, data: PrivateData) -> People:
@@ -81,13 +89,6 @@ def people_of(model: Any, data: PrivateData) -> People:
         relation = Relation.UNIT_ANY if known is None else Relation.UNIT_REPLACED
         relation = Relation.ROW_REPLACED if data.unit is None else relation
     number = model.planned_units if known is None else known
-    if number is None and model.route == "probe":
-        raise InputError(_unplanned())
+    if number is None and model.route in _UNPLANNED:
+        raise InputError(_UNPLANNED[model.route])
     return People(relation=relation, units=None if number is None else Units(number=number, public=known is not None))
-
-
-def _unplanned() -> str:
-    return (
-        "planned_units is missing: about how many people there are (or rows, where each is its own). A probe's steps "
-        "and noise follow from it, and the true number is private. Give a round number that is public anyway."
-    )

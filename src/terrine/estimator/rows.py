@@ -34,7 +34,8 @@ def both_sides(
         columns = list(encoder.schema.columns)
         model.n_features_in_, model.feature_names_in_ = len(columns), np.array(columns, dtype=object)
         public = encoder.transform(read_table(X_public), role="X_public")
-        return encoded_private(encoder, X, y, classes=model.classes_, unit=unit), public
+        drafted = model.schema is None
+        return encoded_private(encoder, X, y, classes=model.classes_, unit=unit, drafted=drafted), public
     rows, found = _prepared(model, X, X_public, learners)
     labels = indices_of(y, model.classes_)
     if len(labels) != len(rows):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from terrine import _validate
 from terrine.accounting.curves import RdpCurve
 from terrine.budgets import (
+    SET_BACK,
     Budget,
     Spending,
     TestedBudget,
@@ -99,7 +100,7 @@ class Ledger:
         self._id = str(header["ledger_id"])
         self._start = self._store.start = str(header["digest"])
         if budget is not None and (differs := difference(self._budget, budget)):
-            raise LedgerError(f"The ledger {self._name} was made with a different budget: {differs}.")
+            raise LedgerError(f"The ledger {self._name} was made with a different budget: {differs}. {SET_BACK}")
 
     @property
     def budget(self) -> Budget:

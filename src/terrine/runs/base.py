@@ -34,7 +34,6 @@ from terrine.runs.config import (
 )
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
-from terrine.runs.tasks import ENCODER, kept_files
 from terrine.students.card import StudentResult
 
 if TYPE_CHECKING:
@@ -72,10 +71,6 @@ class Learning(ABC):
     def student(self) -> Any:
         """What learns."""
         return student_of(self.learner[0])
-
-    def encoder_files(self) -> dict[str, bytes] | None:
-        """Of the encoder that made numbers of the table's rows, as it is kept; public. None where rows are no table."""
-        return kept_files(self.folder / ENCODER)
 
     @property
     @abstractmethod
@@ -244,6 +239,18 @@ def learns_probe(settings: Settings, folder: Path) -> bool:
     if isinstance(settings, RunConfig) and settings.privacy.route == "auto" and (folder / ROUTE).is_file():
         return bool(read_json(folder / ROUTE, "terrine run").get("route") == "probe")
     return isinstance(settings, ProbeConfig)
+
+
+def no_run(folder: Path) -> InputError:
+    """What a folder is told that has no settings."""
+    if (folder / "model_card.json").is_file():
+        return InputError(
+            f"{folder} is a student's folder, not a run's: there are no teachers and no probe in it that could be "
+            "served or trained on. It needs no service: terrine predict applies it to a file, terrine export makes it "
+            "ONNX for other programs. For a service of labels begin a run on the private data: that is a new training, "
+            "with an epsilon of its own that adds to this student's."
+        )
+    return InputError(f"{folder} is no run directory: it has no config.toml. Begin one with: terrine run")
 
 
 def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:

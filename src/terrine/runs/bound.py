@@ -42,7 +42,10 @@ def check_spends(folder: Path, ledger: Ledger, budget: Budget) -> None:
     """Refuse a ledger with a budget that is not the run's."""
     if differs := difference(ledger.budget, budget):
         ledger.close()
-        raise LedgerError(f"The ledger's budget is not the one that {folder} spends from: {differs}.")
+        raise LedgerError(
+            f"The ledger's budget is not the one that {folder} spends from: {differs}. Name the run's own ledger, or "
+            "put the settings back."
+        )
 
 
 def check_bound(folder: Path, ledger: Ledger) -> None:

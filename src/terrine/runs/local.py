@@ -35,6 +35,7 @@ from terrine.runs.base import (
     JsonObject,
     begin,
     learns_probe,
+    no_run,
     published_in,
     read_json,
     save_answers,
@@ -89,7 +90,7 @@ class Run(Answered):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not (self.folder / "config.toml").is_file():
-            raise InputError(f"{self.folder} is no run directory: it has no config.toml. Begin one with: terrine run")
+            raise no_run(self.folder)
         self.given = read_config(self.folder / "config.toml")
         self._checked = False
         if self.given.privacy.route == "auto":

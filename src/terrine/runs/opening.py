@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from terrine.errors import InputError
-from terrine.runs.base import begin, learns_probe
+from terrine.runs.base import begin, learns_probe, no_run
 from terrine.runs.config import ProbeConfig, RemoteConfig, RunConfig, Settings, read_settings
 from terrine.runs.local import Run
 from terrine.runs.probe import ProbeRun
@@ -29,7 +28,7 @@ def begin_run(settings: Settings, folder: Path, *, again: bool = False) -> AnyRu
 def opened(folder: Path) -> AnyRun:
     """The run of a directory."""
     if not (folder / "config.toml").is_file():
-        raise InputError(f"{folder} is no run directory: it has no config.toml. Begin one with: terrine run")
+        raise no_run(folder)
     match read_settings(folder / "config.toml"):
         case RemoteConfig():
             return RemoteRun(folder)

@@ -20,7 +20,7 @@ from terrine import _validate
 from terrine.accounting.costs import unit_costs
 from terrine.accounting.curves import ORDERS, delta_cost, guarantee
 from terrine.accounting.near import about_rdp
-from terrine.accounting.planning import Sample, rule_of_thumb
+from terrine.accounting.planning import LOWER, Sample, rule_of_thumb
 from terrine.budgets import FilterBudget
 from terrine.errors import InputError, OrderGridWarning, PlanError
 from terrine.mechanisms import ConfidentGNMax, InteractiveGNMax, Mechanism
@@ -129,7 +129,7 @@ def plan_rounds(
     raise PlanError(
         f"epsilon={epsilon:g} at delta={delta:g} with {m} teachers does not pay for {len(rounds)} rounds in which "
         f"{min_accuracy:.0%} of the answers name the plurality. Take more teachers, a larger epsilon, "
-        "fewer rounds or a lower min_accuracy."
+        f"fewer rounds or {LOWER}."
     )
 
 

@@ -29,12 +29,18 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
     assert settings.privacy.epsilon is not None
     check_neighbors(task.private, settings)
     people = people_of(task.private, settings)
-    labels = None if people.units is None else public_labels_of(settings.data, task)
+    if people.units is None:
+        raise InputError(
+            'data.units_planned is missing: route = "auto" compares teachers and probe by about how many people (or '
+            "rows, where a row is its own) there are, and the true number is private. Give a round number that anyone "
+            'may know, or set route = "teachers". Nothing was taught or spent.'
+        )
+    labels = public_labels_of(settings.data, task)
     return choose_route(
         epsilon=settings.privacy.epsilon,
         delta=settings.privacy.delta,
         relation=people.relation,
-        planned_units=None if people.units is None else people.units.number,
+        planned_units=people.planned,
         n_classes=len(task.classes),
         n_features=_n_features(settings, task),
         n_public=len(task.public),

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from terrine.datasets.rows import Rows
 from terrine.errors import InputError, StoreError
 from terrine.runs.base import read_json, write_json
+from terrine.runs.tasks import ENCODER, kept_files
+from terrine.service.encoder_files import EncoderFiles
 from terrine.service.parsing import RowFormat
 from terrine.teachers import TeacherEnsemble
 from terrine.votes import Votes
@@ -36,9 +38,11 @@ def kept_rows(folder: Path) -> RowFormat:
     if rows.get("dtype") == "text":
         raise InputError(f"The rows of {folder} are texts, and a service takes rows of numbers.")
     try:
-        return RowFormat(shape=tuple(int(size) for size in rows["row_shape"]), dtype=np.dtype(rows["dtype"]).name)
+        shape, dtype = tuple(int(size) for size in rows["row_shape"]), np.dtype(rows["dtype"]).name
     except (KeyError, TypeError, ValueError):
         raise StoreError(f"{folder / ROWS} is damaged. Write it again with: terrine teach {folder}") from None
+    files = kept_files(folder / ENCODER)
+    return RowFormat(shape=shape, dtype=dtype, encoder=None if files is None else EncoderFiles(files))
 
 
 class ServedTeachers:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,21 @@ class Schema:
         if absent or extra:
             raise DataError(f"{role}: {_difference(absent, extra, advice)}")
         return table.select(wanted)
+
+    def with_roles(self, *, label: str | None, classes: tuple[str, ...], unit: str | None) -> Schema:
+        """The same columns, told which others tables may have: a label and a unit that the schema did not name.
+
+        Where it names another label or unit, these go to ``ignore``, since nothing reads them from a table.
+        """
+        known = {*self.columns, *self.ignore, self.label, self.unit}
+        label, unit = (None if name in known else name for name in (label, unit))
+        if label is not None and self.label is None and not any(name != name.strip() for name in classes):
+            found = replace(self, label=label, classes=classes)
+        else:
+            found = self if label is None else replace(self, ignore=(*self.ignore, label))
+        if unit in (None, label):
+            return found
+        return replace(found, unit=unit) if self.unit is None else replace(found, ignore=(*found.ignore, unit))
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain values, for JSON."""

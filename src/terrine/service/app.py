@@ -26,7 +26,6 @@ from terrine.service import schemas
 from terrine.service.batching import Answering, Desk
 from terrine.service.budget_stats import PublicNumbers
 from terrine.service.callers import Callers, Latest
-from terrine.service.encoder_files import EncoderFiles
 from terrine.service.failures import failure, refusal
 from terrine.service.keys import Key, Keys
 from terrine.service.labels import Labels, Threads
@@ -71,15 +70,13 @@ def make_app(
     rows: RowFormat,
     limits: Limits | None = None,
     rng: Noise | None = None,
-    encoder: EncoderFiles | None = None,
 ) -> FastAPI:
     """The app for teachers, a mechanism, and the ledger that pays.
 
     Args:
         mechanism: what answers; or one for each round, which requests name, on a ledger that pays for all of them.
-        rows: what the teachers take.
+        rows: what the teachers take, and the encoder of the owner's table, for those who ask; it is public.
         rng: None for secure noise; a seeded one for tests, which the ledger and every answer say.
-        encoder: of the owner's table, for those who ask; it is public.
     """
     limits = limits or Limits()
     check_release(ledger, limits)
@@ -87,9 +84,7 @@ def make_app(
         voters = PacedVoters(voters, row_shape=rows.shape, dtype=rows.dtype)
     several = [mechanism] if isinstance(mechanism, LNMax | GNMax | ConfidentGNMax) else list(mechanism)
     labeller = RoundLabellers([Labeller(voters, one, ledger, rng=rng) for one in several])
-    offer = _Offer(
-        labeller, tuple(voters.classes), n_teachers=voters.n_teachers, mechanisms=tuple(several), encoder=encoder
-    )
+    offer = _Offer(labeller, tuple(voters.classes), n_teachers=voters.n_teachers, mechanisms=tuple(several))
     return _app(_Service(offer, ledger, keys, rows, limits))
 
 
@@ -99,7 +94,6 @@ def make_probe_app(
     keys: Keys,
     *,
     limits: Limits | None = None,
-    encoder: EncoderFiles | None = None,
 ) -> FastAPI:
     """The app for a trained probe, whose labels are charged to nobody.
 
@@ -108,7 +102,7 @@ def make_probe_app(
     """
     if not isinstance(ledger.budget, TrainingBudget):
         raise InputError("The ledger does not pay for the training of a probe: its labels would have no guarantee.")
-    offer = _Offer(probe, probe.classes, probe=probe.facts, encoder=encoder)
+    offer = _Offer(probe, probe.classes, probe=probe.facts)
     return _app(_Service(offer, ledger, keys, probe.rows, limits or Limits()))
 
 
@@ -121,7 +115,6 @@ class _Offer:
     n_teachers: int | None = None
     mechanisms: tuple[Mechanism, ...] = ()
     probe: JsonObject | None = None
-    encoder: EncoderFiles | None = None
 
 
 def _app(service: "_Service") -> FastAPI:
@@ -218,7 +211,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     Caller = Annotated[Key, Depends(service.caller)]
     keyed = may(401, 429, 503)
-    offer, limits, numbers, encoder = service.offer, service.limits, service.numbers, service.offer.encoder
+    offer, limits, numbers, encoder = service.offer, service.limits, service.numbers, service.rows.encoder
     mechanisms = [mechanism_to_json(one) for one in offer.mechanisms]
 
     @app.post(

@@ -58,6 +58,7 @@ class PublicNumbers:
             answers=found.answers,
             open=found.unsettled,
             left=found.remaining,
+            labels_free=self._price is None,
             room=None if self._price is None else room(found.remaining, self._price),
             secure=found.secure,
             share_spent=share,

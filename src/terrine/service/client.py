@@ -10,6 +10,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._optional import require
 from terrine.budgets import mechanism_from_json
-from terrine.datasets.data import PublicData, array_of
+from terrine.datasets.data import array_of
 from terrine.errors import (
     BudgetError,
     InputError,
@@ -37,7 +38,7 @@ from terrine.ledger.entries import is_digest
 from terrine.ledger.merkle import EMPTY, is_consistent, is_included
 from terrine.mechanisms import ABSTAIN, Answers, InteractiveGNMax, Mechanism, Outcome
 from terrine.service import schemas
-from terrine.service.encoder_files import EncoderFiles
+from terrine.service.encoder_files import EncoderFiles, is_table_of_rows
 from terrine.service.schemas import About, Budget
 
 require("httpx", use="The client of a label service", extra="service")
@@ -159,7 +160,7 @@ class RemoteLabeller:
 
     def label(
         self,
-        X: PublicData | ArrayLike,
+        X: Any,
         *,
         request_id: str,
         student_proba: ArrayLike | None = None,
@@ -172,14 +173,20 @@ class RemoteLabeller:
         `why_unasked` says which it was; where it has room for none, BudgetError or QuotaError is raised. ``round``
         chooses among the service's ``rounds``, where it has several mechanisms. A service with a probe (``route``)
         labels all rows, and charges nothing.
+
+        Args:
+            X: rows of numbers as the teachers take them; or, where the owner's rows are a table, a table (of pandas,
+                polars or Arrow, of `read_table`, lists by name, or a list of dicts), whose rows the service's encoder
+                makes numbers of, here. A label or a unit among its columns is left out.
         """
         round = _validate.integer("round", round, at_least=1)
         if round > len(self.rounds):
             raise InputError(f"round must be at most {len(self.rounds)}, the rounds of {self.url}, got {round}.")
         mechanism = self.rounds[round - 1]
-        rows = array_of(X, who="A label service")
+        rows = self._numbers(X)
         if rows.shape[1:] != self.row_shape:
-            raise InputError(f"X must have rows of shape {self.row_shape}, got {rows.shape[1:]}.")
+            table = "" if self._encoder is None else " Give the table itself: the service's encoder makes them of it."
+            raise InputError(f"X must have rows of shape {self.row_shape}, got {rows.shape[1:]}.{table}")
         if isinstance(mechanism, InteractiveGNMax) != (student_proba is not None):
             raise InputError("InteractiveGNMax needs student_proba; no other mechanism takes it.")
         proba = None if student_proba is None else np.asarray(student_proba, dtype=np.float64)
@@ -209,6 +216,20 @@ class RemoteLabeller:
             raise exhausted
         self.budget()
         return Answers(labels=labels, outcomes=outcomes, mechanism=mechanism, secure=secure)
+
+    def names_of(self, answers: Answers) -> list[str | None]:
+        """The class that each answer names; None where there is no answer."""
+        return [None if label == ABSTAIN else self.classes[label] for label in answers.labels.tolist()]
+
+    @cached_property
+    def _encoder(self) -> EncoderFiles | None:
+        return self.encoder()
+
+    def _numbers(self, X: Any) -> NDArray[Any]:
+        """Rows as they are sent."""
+        if is_table_of_rows(X) and self._encoder is not None:
+            return self._encoder.numbers(X, role="X")
+        return array_of(X, who="This label service")
 
     def close(self) -> None:
         self._http.close()

@@ -9,8 +9,17 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-from terrine.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+
+from terrine.datasets.tables import is_frame
+from terrine.errors import DataError, InputError
+from terrine.schema import Encoder, Table, read_table
+
+_ADVICE = "Name columns as the owner's table does: schema.toml of GET /v1/encoder lists them"
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,19 @@ class EncoderFiles:
             whole.update(f"{name} {hashlib.sha256(self.files[name]).hexdigest()}\n".encode())
         return whole.hexdigest()
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Made of the files; nothing in them is executed."""
+        return Encoder.from_files(self.files)
+
+    def numbers(self, X: Any, *, role: str) -> NDArray[np.float32]:
+        """Rows of a table as the owner's were made numbers; each row's depend on that row alone."""
+        table = read_table(_by_name(X, role=role) if isinstance(X, list) else X)
+        found = self.encoder.schema.match(table, role=role, advice=_ADVICE)
+        if not len(found):
+            raise DataError(f"{role}: there is no row in it.")
+        return self.encoder.transform(found, role=role)
+
     def packed(self) -> dict[str, str]:
         """As JSON takes them."""
         return {name: base64.b64encode(content).decode() for name, content in self.files.items()}
@@ -41,3 +63,17 @@ class EncoderFiles:
         if found.sha256 != sha256:
             raise InputError("the files of the encoder are not those that the service names")
         return found
+
+
+def is_table_of_rows(X: Any) -> bool:
+    """Whether rows have named columns: a frame, a table, lists by name, or a list of dicts."""
+    return isinstance(X, Table | Mapping) or is_frame(X) or (isinstance(X, list) and bool(X) and type(X[0]) is dict)
+
+
+def _by_name(rows: list[Any], *, role: str) -> dict[str, list[Any]]:
+    """Columns of rows that each name their cells."""
+    names = rows[0].keys()
+    for k, row in enumerate(rows, start=1):
+        if type(row) is not dict or row.keys() != names:
+            raise InputError(f"{role}: row {k} must have the column names of row 1.")
+    return {str(name): [row[name] for row in rows] for name in names}

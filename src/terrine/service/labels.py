@@ -168,7 +168,7 @@ class Labels:
         def read() -> Question:
             return read_json(body, self._rows, at_most=limits.rows, n_classes=len(self._classes))
 
-        if len(body) <= SMALL:
+        if len(body) <= SMALL and not self._rows.table(body):
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._threads.bodies, read)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -19,19 +19,24 @@ from pydantic_core import from_json
 
 from terrine.errors import InputError
 from terrine.labeller import Question
+from terrine.service.encoder_files import EncoderFiles
 
 NPY = "application/x-npy"
 FIELDS = ("request_id", "rows", "student_proba")
 SMALL = 1 << 14  # bytes: a JSON body up to this may become Python objects at once
+TABLE = 1 << 20  # bytes of JSON with rows of a table, which become Python objects at once
 _BLOCK = 1 << 16  # bytes of JSON that become Python objects, and numbers that are checked, at a time
 _HEADER = 4096  # bytes of a .npy header
 _TEXT = 4096  # bytes of a name or an id in JSON
 _SIZES = (1, 2, 4, 8)
+_CELLS = (str, int, float, bool, type(None))
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.)*+"')
 _ARRAY = re.compile(rb"\[[][0-9eE+.,\- \t\r\ntrufals]*+")  # whatever may stand in an array of numbers, true and false
 _NUMBERS = b"0123456789eE+-. \t\r\ntrufals"
+# Rows as objects. Inside a string the quotes would have a backslash before them.
+_OBJECTS = re.compile(rb'"rows"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
 _FLAT = bytes.maketrans(b"[]", b"  ")
 
 
@@ -46,15 +51,31 @@ class RowFormat:
     Attributes:
         shape: of one row.
         dtype: that rows are given in; one that loses nothing may be sent instead.
+        encoder: what makes such rows of a table's; None where they are of none.
     """
 
     shape: tuple[int, ...]
     dtype: str
+    encoder: EncoderFiles | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def advice(self) -> str:
+        """What else may be sent."""
+        if self.encoder is None:
+            return ""
+        return (
+            " Rows of a table may be sent as JSON objects by column name, or made numbers by GET /v1/encoder, as "
+            "RemoteLabeller makes them of a table."
+        )
+
+    def table(self, body: bytes) -> bool:
+        """Whether a body has rows of a table, and these may be sent."""
+        return self.encoder is not None and _OBJECTS.search(body) is not None
 
     def check(self, shape: tuple[Any, ...], *, at_most: int) -> None:
         """Refuse an array of another shape than rows have."""
         if shape[1:] != self.shape or len(shape) != len(self.shape) + 1:
-            raise InputError(f"rows must be an array of shape (n, *{self.shape}), got {_shown(shape)}.")
+            raise InputError(f"rows must be an array of shape (n, *{self.shape}), got {_shown(shape)}.{self.advice}")
         if not 1 <= shape[0] <= at_most:
             raise InputError(f"rows must hold 1 to {at_most} rows, got {shape[0]}.")
 
@@ -96,14 +117,20 @@ class RowFormat:
 def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -> Question:
     """{"request_id": ..., "rows": [[...], ...]}, and "student_proba" where a student is asked along.
 
+    Where the owner's rows are a table, a row may be an object: cells by column name.
+
     Args:
         at_most: rows.
         n_classes: of each row of student_proba.
     """
     scores = RowFormat(shape=(n_classes,), dtype="float64")
-    if len(body) <= SMALL:
+    table = format.table(body)
+    if table and len(body) > TABLE:
+        raise InputError(f"A request may have {TABLE} bytes of a table's rows in JSON; send fewer rows.")
+    if table or len(body) <= SMALL:
         value = _object(body)
-        rows = _nested("rows", value["rows"], format, at_most=at_most)
+        rows = _encoded(value["rows"], format, at_most=at_most) if table else None
+        rows = _nested("rows", value["rows"], format, at_most=at_most) if rows is None else rows
         proba = value.get("student_proba")
         given = None if proba is None else _nested("student_proba", proba, scores, at_most=at_most)
         return Question(rows, value.get("request_id", ""), given)
@@ -169,6 +196,22 @@ def _nested(name: str, value: Any, format: RowFormat, *, at_most: int) -> NDArra
     if not 1 <= shape[0] <= at_most:
         raise InputError(f"{name} must hold 1 to {at_most} rows, got {shape[0]}.")
     return _numbers(name, value, format).reshape(shape)
+
+
+def _encoded(value: Any, format: RowFormat, *, at_most: int) -> NDArray[Any] | None:
+    """Rows of a table as numbers; None where they are none."""
+    if format.encoder is None or type(value) is not list or not value or type(value[0]) is not dict:
+        return None
+    if len(value) > at_most:
+        raise InputError(f"rows must hold 1 to {at_most} rows, got {len(value)}.")
+    for k, row in enumerate(value, start=1):
+        for name, cell in row.items() if type(row) is dict else ():
+            if type(cell) not in _CELLS or (type(cell) is int and abs(cell) >= 1 << 63):
+                raise InputError(
+                    f"rows: row {k}, column {name[:60]!r}: a cell must be text, a number of at most 64 bits, true, "
+                    "false or null."
+                )
+    return format.rows(format.encoder.numbers(value, role="rows"), at_most=at_most)
 
 
 def _numbers(name: str, values: list[Any], format: RowFormat) -> NDArray[Any]:
@@ -270,7 +313,7 @@ def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, 
 
 
 def _misshapen(name: str, format: RowFormat) -> InputError:
-    return InputError(f"{name} must be rows of numbers, each of shape {format.shape}.")
+    return InputError(f"{name} must be rows of numbers, each of shape {format.shape}.{format.advice}")
 
 
 def _shown(shape: tuple[Any, ...]) -> str:

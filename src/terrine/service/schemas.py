@@ -139,7 +139,8 @@ class About(_Shown):
     encoder: str | None = Field(
         None,
         description="sha256 of the encoder that made numbers of the owner's table: GET /v1/encoder has it. Rows of a "
-        "table must be made numbers by it, or the teachers are asked about other numbers than they learned from.",
+        "table are made numbers by it: by the caller, or by the service where they are sent as objects. By another one "
+        "the teachers would be asked about other numbers than they learned from.",
     )
     version: str
 
@@ -177,6 +178,11 @@ class Budget(_Shown):
     answers: int = Field(description="Charged so far.")
     open: int = Field(description="Queries that are charged and not settled: being answered, or left by a crash.")
     left: dict[str, float]
+    labels_free: bool = Field(
+        False,
+        description="Whether any number of rows is labeled at no cost: by a probe. Its training is paid for whole, so "
+        "that share_spent is 1 and left is empty, and nothing more will be charged.",
+    )
     room: int | None = Field(
         description="How many new queries fit, if every one is answered; 0: only queries answered before; null: any "
         "number, since a probe's labels cost nothing."
@@ -279,8 +285,10 @@ LABELS: dict[str, Any] = {
                         "rows": {
                             "type": "array",
                             "minItems": 1,
-                            "description": "Rows of the shape that GET /v1/about names.",
-                            "items": {"anyOf": [{"type": "number"}, {"type": "array"}]},
+                            "description": "Rows of the shape that GET /v1/about names; or, where it names an encoder, "
+                            "rows of a table, each an object with a cell (text, number, true, false or null) for each "
+                            "column, at most 1 MiB of them.",
+                            "items": {"anyOf": [{"type": "number"}, {"type": "array"}, {"type": "object"}]},
                         },
                         "student_proba": {
                             "type": "array",

@@ -26,7 +26,7 @@ def warn_of_pooled_fit(estimator: Any) -> None:
                     "theirs, so that every teacher depends on every row and the guarantee does not hold. Put the step "
                     "inside the teacher and the student: PATEClassifier(teacher=make_pipeline(step, ...)).",
                     PooledFitWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
                 return
             last = owner

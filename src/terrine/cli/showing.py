@@ -136,9 +136,12 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
 
 def print_probe(shown: PublishedProbe) -> None:
     """What a probe's labels are, and the guarantee."""
-    print(f"The probe learned by {shown.in_words}.")
-    every = ": all of them" if shown.service is None else ""
-    print(f"{shown.labeled:,} public rows were labeled{every}. Labels cost nothing more.")
+    if shown.service is None:
+        print(f"The probe learned by {shown.in_words}.")
+        print(f"{shown.labeled:,} public rows were labeled: all of them. Labels cost nothing more.")
+    else:
+        print(f"The service's probe labeled {shown.labeled:,} public rows. Labels cost nothing more.")
+        print(f"Its owner trained it by {shown.in_words}.")
     print_guarantee(shown)
 
 

@@ -177,6 +177,8 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
         view = {
             "advice": [],
             "probe": None,
+            "served": bool((facts.get("probe") or {}).get("service")),
+            "is_probe": bool(student) and (student.get("settings") or {}).get("student") == "Probe",
             "tested": None,
             "rounds": [],
             **facts,
@@ -186,7 +188,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
             **(_of_answers(facts) if facts.get("probe") is None else _of_labels(facts)),
             "per_class": None if student is None else _per_class(student["per_class"]),
             "interval": None if student is None else _interval(student),
-            "judged_on": _JUDGED,
+            "judged_on": None if student is None else [_judged_on(one) for one in student.get("verdicts") or ()],
             "secret": None if secret is None else _secret(secret),
         }
     except KeyError as error:
@@ -195,10 +197,17 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
 
 
 _JUDGED = {
-    "left_out": "released answers, each left out when it was predicted",
-    "learned": "answers that the student learned from, which flatters it",
-    "test": "labeled test rows",
+    "left_out": "each left out when it was predicted",
+    "learned": "that the student learned from, which flatters it",
 }
+
+
+def _judged_on(verdict: Mapping[str, Any]) -> str:
+    """By whose labels a verdict is: on test rows alone does it say who is right."""
+    if verdict["judged_on"] == "test":
+        return f"right, on {verdict['n']:,} labeled test rows"
+    what = "labels of the probe" if verdict.get("of_probe") else "released answers"
+    return f"agreement, with {verdict['n']:,} {what}, {_JUDGED[verdict['judged_on']]}"
 
 
 def _of_answers(facts: dict[str, Any]) -> dict[str, Any]:

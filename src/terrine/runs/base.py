@@ -23,6 +23,7 @@ from terrine.errors import AdviceWarning, InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee, PublishedProbe
+from terrine.runs.anew import asks_probe, or_anew
 from terrine.runs.config import (
     ProbeConfig,
     RunConfig,
@@ -113,6 +114,9 @@ class Learning(ABC):
         student = self.taught(progress=progress) if anew else load_student(folder, encoder=self.own_features())
         if not anew:
             self._check_paid(student)
+        if student.about.verdict is not None and isinstance(self.guarantee(), PublishedProbe):
+            verdict = replace(student.about.verdict, of_probe=True)
+            student = replace(student, about=replace(student.about, verdict=verdict))
         result = self.evaluated(student)
         card = {**self.guarantee().to_json(), **result.for_card()}
         if anew:
@@ -214,7 +218,7 @@ class Answered(Learning):
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
             raise InputError(
                 f"{path} has answers for rows or classes that the data do not have: the data have changed since. Put "
-                "the data back, or begin a new run with --out."
+                f"the data back, or {or_anew(self.folder)}"
             )
         return rows, answers
 
@@ -270,7 +274,7 @@ def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
             if made := _made_with(key, folder, by_probe=by_probe):
                 raise InputError(
                     f"{folder} was begun with a different {key}, which cannot change any more: {made}. Put {key} back, "
-                    "or choose a new folder with --out."
+                    f"or {or_anew(folder)}"
                 )
         if changed:
             _forget(changed, folder, by_probe=by_probe)
@@ -331,6 +335,8 @@ def _made_with(key: str, folder: Path, *, by_probe: bool) -> str | None:
         return None
     if by_probe:
         return "the training of the probe was charged" if (folder / "ledger.json").exists() else None
+    if asks_probe(folder) and any((folder / name).exists() for name in ("request.json", "answers.npz")):
+        return "the service's probe was asked for labels"
     for name in ("ledger.json", "ledger.sqlite", "request.json", "answers.npz"):
         if (folder / name).exists():
             return "questions were asked and charged"

@@ -55,6 +55,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
             "planned_units": shown.planned_units,
             "settings": {} if isinstance(run, RemoteRun) else _descent(run),
             "why": _why(run),
+            "service": shown.service,
         },
         "advice": [] if isinstance(run, RemoteRun) else [str(one) for one in run.advice.warnings],
         "answers": {"labeled": len(labels), "by_class": dict(zip(task.classes, counts.tolist(), strict=True))},

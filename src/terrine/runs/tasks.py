@@ -23,6 +23,7 @@ from terrine.datasets import (
     read_public_labels,
 )
 from terrine.errors import AdviceWarning, DataError, InputError
+from terrine.runs.anew import or_anew
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
@@ -254,10 +255,7 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None, te
         if kept.schema.digest == schema.digest:
             return kept
         if (run / "partition.npz").is_file() or (run / "answers.npz").is_file():
-            raise InputError(
-                f"The schema has changed since the teachers of {run} were taught. Put it back, or begin a new run with "
-                "--out."
-            )
+            raise InputError(f"The schema has changed since rows were read in {run}. Put it back, or {or_anew(run)}")
     encoder = PlainTexts(schema) if texts else Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in encoder.files().items():

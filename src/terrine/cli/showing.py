@@ -50,6 +50,7 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
     """A run's plan and its worst-case cost; nothing is written but the plot."""
     from terrine.runs.config import RemoteConfig, read_settings
     from terrine.runs.dry_run import DryRun, dry_run
+    from terrine.runs.tasks import unread_public
 
     path = source / "config.toml" if source.is_dir() else source
     if path.is_file() and isinstance(read_settings(path), RemoteConfig):
@@ -62,6 +63,8 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
 
         check_plot(plot)
     found = dry_run(source)
+    for one in unread_public(read_settings(path).data):
+        print(f"terrine: warning: {one}", file=sys.stderr)
     if plot is not None:
         _plot_routes(found, plot)
     if as_json:

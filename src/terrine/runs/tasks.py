@@ -27,6 +27,7 @@ from terrine.runs.anew import or_anew
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
+from terrine.schema.checking import unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -211,6 +212,16 @@ def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None
         column: kind for column, kind in found.columns.items() if column not in (merged["label"], merged["unit"])
     }
     return replace(found, **merged, columns=columns)
+
+
+def unread_public(data: Data) -> list[str]:
+    """What cannot be read of a public table's numbers, dates and flags, by the run's schema, in sentences."""
+    if data.public is None or not is_table(data.public):
+        return []
+    public, name = read_table(data.public), data.public.name
+    schema = schema_of(data, public)
+    found = unread(schema, schema.match(public, role=name), role=name)
+    return [f"{one.in_words} The schema has {one.advice}." for one in found]
 
 
 def _roles(data: Data, classes: Sequence[str] | None) -> dict[str, Any]:

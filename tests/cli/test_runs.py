@@ -69,6 +69,13 @@ def test_all_at_once_and_as_json(terrine):
     assert facts["student"]["accuracy"] > 0.9
     again = json.loads(terrine("run", "run", "--json")[1])
     assert again["guarantee"] == facts["guarantee"]
+    assert (facts["finished_before"], again["finished_before"]) == (False, True)
+    out = terrine("run", "run").out
+    assert out.startswith(
+        "run was finished already: nothing was trained, asked or spent.\nIt rests on the private rows"
+    )
+    assert "Secret: partition.key, partition.npz, votes.npz and teachers. Keep config.toml too" in out
+    assert "Every further run" not in out
 
 
 def test_what_is_secret_needs_asking_for(terrine, tmp_path):

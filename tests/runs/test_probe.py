@@ -142,9 +142,19 @@ def test_the_whole_way(here, terrine):
     assert modes["private.sha256"] == 0o600
     assert not any("noise" in name for name in modes)
 
+    *_, may, secret, further = out.splitlines()
+    assert may == "You may publish, from run: student, report.html, guarantee.json, student.json and answers.npz."
+    assert secret == "Secret: private.sha256. Keep config.toml too: it names your files by their full paths."
+    assert str(here) in (run.folder / "config.toml").read_text()
+    assert further == "Every further run on the same people adds its own epsilon and delta to these."
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.suffix != ".html"}
+    (here / "private.csv").write_bytes((here / "private.csv").read_bytes() + b"40,Rome,yes,p9,no\n")  # a new row
     code, again, _ = terrine("run", "run.toml")
-    assert (code, again) == (0, out)
+    said = (
+        "run was finished already: nothing was trained, asked or spent.",
+        "It rests on the private rows as they were when it was made; what changed in them since is not used.",
+    )
+    assert (code, again.splitlines()) == (0, [*said, *out.splitlines()[:-1]])
     assert all(
         path.read_bytes() == content for path, content in before.items() if path.suffix not in (".sqlite", ".npz")
     )

@@ -253,3 +253,23 @@ def print_student(run: AnyRun, result: StudentResult | None) -> None:
     for one in () if result is None else result.verdicts:
         print(one.in_words)
     print(f"The student is in {run.folder}/student, with its model card.")
+
+
+def print_finished(run: AnyRun) -> None:
+    """That a rerun found everything there, and what it rests on."""
+    from terrine.runs.remote import RemoteRun
+
+    print(f"{run.folder} was finished already: nothing was trained, asked or spent.")
+    if not isinstance(run, RemoteRun):
+        print("It rests on the private rows as they were when it was made; what changed in them since is not used.")
+
+
+def print_files(run: AnyRun) -> None:
+    """Which files of a run may be published, and which not."""
+    from terrine.runs.local import Run
+    from terrine.runs.remote import RemoteRun
+
+    print(f"You may publish, from {run.folder}: student, report.html, guarantee.json, student.json and answers.npz.")
+    secret = "partition.key, partition.npz, votes.npz and teachers" if isinstance(run, Run) else "private.sha256"
+    secrets = "" if isinstance(run, RemoteRun) else f"Secret: {secret}. "
+    print(f"{secrets}Keep config.toml too: it names your files by their full paths.")

@@ -147,6 +147,13 @@ class Learning(ABC):
                 f"run's labels in its place: terrine learn {self.folder} --again"
             )
 
+    def finished(self) -> bool:
+        """Whether all is there, to the report, so that a rerun trains, asks and spends nothing."""
+        files = ("answers.npz", "guarantee.json", "student.json", "report.html")
+        if not _has_learned(self.folder) or not all((self.folder / name).is_file() for name in files):
+            return False
+        return not getattr(self.guarantee(), "why_unasked", None)  # else a service may have room for more by now
+
     def student_result(self) -> StudentResult | None:
         """What `learn` found, or None where there is no student yet."""
         path = self.folder / "student.json"

@@ -1,7 +1,7 @@
 """A run by the private probe: features, one training on the run's ledger, labels of all public rows, a student.
 
-Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there; all
-others may be shown.
+Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there, and
+`config.toml` has the full paths of its owner's files; all others may be shown.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def test_predictions_replace_nothing_unasked(here, terrine):
     kept = (here / "p.csv").read_bytes()
     code, _, err = terrine("predict", "run", "others.npy", "--out", "p.csv")
     assert code == 2
-    assert "p.csv is there already, and holds something else than these predictions" in err
+    assert "p.csv is there already, with content that is not these predictions" in err
     assert (here / "p.csv").read_bytes() == kept
     assert terrine("predict", "run", "others.npy", "--out", "p.csv", "--force").code == 0
     assert (here / "p.csv").read_bytes() != kept

@@ -289,7 +289,7 @@ def predict_command(
             "--accept-unreadable", help="Go on where most cells of a column cannot be read; they count as missing."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace --out where it holds something else.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file --out of different content.")] = False,
 ) -> None:
     """Apply a student to new rows: a class and probabilities for each.
 

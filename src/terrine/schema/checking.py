@@ -93,7 +93,7 @@ class Unread:
 def unread(schema: Schema, table: Table, *, role: str) -> list[Unread]:
     """What cannot be read of a table's numbers, dates and flags, by column; and where most cells are out of bounds.
 
-    A category that the schema does not list is something else: it is read, as "other".
+    A category that the schema does not list is read, as "other".
     """
     found = []
     for name, kind in schema.columns.items():

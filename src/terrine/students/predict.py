@@ -46,7 +46,7 @@ def write_predictions(
 
     Args:
         accept_unreadable: go on where more than half of a column's cells cannot be read.
-        force: replace a file that is there and holds something else.
+        force: replace a file that is there with different content.
 
     Returns:
         How many there are; and whether the file was there already, byte for byte, and was left alone.
@@ -70,7 +70,7 @@ def write_predictions(
         if out.is_file() and out.read_bytes() == content:
             return len(labels), True
         raise InputError(
-            f"{out} is there already, and holds something else than these predictions. Nothing was written. Give "
+            f"{out} is there already, with content that is not these predictions. Nothing was written. Give "
             "another name, or replace it with --force."
         )
     write_atomically(out, lambda file: file.write(content))

@@ -130,11 +130,14 @@ def test_the_whole_way(here, terrine):
     assert (card["relation"], card["unit"], card["private"]) == ("unit_any", "unit", True)
     assert (card["mechanism"], card["parameters"]["steps"]) == ("noisy_sums", shown["steps"])
     page = (run.folder / "student" / "model_card.md").read_text()
-    assert "each unit of the private data" in page
+    assert card["unit_column"] == "who"
+    assert "each `who` of the private data, with all of its rows" in page
     assert "noisy sums of gradients" in page
     assert "teacher" not in page
     report = (run.folder / "report.html").read_text()
-    assert "a given unit (say, a person with all of their rows) was in the private data, was not" in report
+    assert "a given unit (one “who”, with all of its rows) was in the private data, was not" in report
+    assert "and the student is the probe itself." in report
+    assert "terrine run run.toml\nterrine report run" in report
     assert "One unit can move a sum by a fixed length only" in report
     assert "vote" not in report
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
@@ -288,6 +291,15 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(here, terrine):
     code, _, err = terrine("run", "run.toml", "--plot", "plan.svg")
     assert code == 2
     assert "--plot goes with --dry-run" in err
+
+
+def test_what_balanced_does_not_do_is_said(here, terrine):
+    settings = changed(here, more='[student]\nkind = "auto"\nbalanced = true\n')
+    said = "student.balanced = true changes nothing where the probe itself is kept as the student"
+    assert said in " ".join(terrine("run", settings, "--dry-run").out.split())
+    assert f"terrine: warning: {said}" in terrine("teach", settings).err
+    learns = changed(here, more='[student]\nkind = "supervised"\nbalanced = true\n')  # from labels: it does something
+    assert said not in " ".join(terrine("run", learns, "--dry-run").out.split())
 
 
 def test_too_few_units_are_refused_before_anything_is_spent(here, terrine):

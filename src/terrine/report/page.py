@@ -184,7 +184,7 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
-            "meaning": _meaning(guarantee),
+            "meaning": _meaning(guarantee, facts["data"].get("unit")),
             **(_of_answers(facts) if facts.get("probe") is None else _of_labels(facts)),
             "per_class": None if student is None else _per_class(student["per_class"]),
             "interval": None if student is None else _interval(student),
@@ -242,7 +242,7 @@ def _of_labels(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
+def _meaning(guarantee: dict[str, Any], column: str | None) -> dict[str, Any]:
     """What (epsilon, delta) means in words; every number is rounded against us.
 
     If two neighboring data sets are equally likely, nobody guesses which one it was right more often than
@@ -259,6 +259,8 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
     guess = min((factor + delta) / (factor + 1), 1.0)
     relation = Relation(guarantee["relation"])
     unit, whether, several = _PROTECTED.get(relation, _OTHER)
+    if column is not None:
+        whether = whether.replace("(say, a person with all of their rows)", f"(one “{column}”, with all of its rows)")
     return {
         "epsilon": epsilon,
         "delta": _upwards(delta, plain=-2),

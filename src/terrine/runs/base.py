@@ -36,6 +36,7 @@ from terrine.runs.config import (
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
 from terrine.runs.tasks import ENCODER, kept_files
+from terrine.schema.tables import UNIT_COLUMN
 from terrine.students.card import StudentResult
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Learning(ABC):
             verdict = replace(student.about.verdict, of_probe=True)
             student = replace(student, about=replace(student.about, verdict=verdict))
         result = self.evaluated(student)
-        card = {**self.guarantee().to_json(), **result.for_card()}
+        card = {**self.guarantee().to_json(), **result.for_card(), "unit_column": self.unit_column}
         if anew:
             encoder = self.task.encoder
             student.save(folder, card=card, extra=None if encoder is None else encoder.files())
@@ -146,6 +147,12 @@ class Learning(ABC):
                 "guarantee of this run is not that of this student. Move the student away, or train one from this "
                 f"run's labels in its place: terrine learn {self.folder} --again"
             )
+
+    @property
+    def unit_column(self) -> str | None:
+        """The column that says whose row it is, by the schema, which is public; None where no column does."""
+        encoder = self.task.encoder
+        return None if encoder is None or encoder.schema.unit == UNIT_COLUMN else encoder.schema.unit
 
     def finished(self) -> bool:
         """Whether all is there, to the report, so that a rerun trains, asks and spends nothing."""

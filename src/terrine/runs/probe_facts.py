@@ -40,6 +40,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
             "name": run.config.data.name or "own data",
             "rows": f"{X.shape[1:]} {X.dtype}",
             "classes": list(task.classes),
+            "unit": run.unit_column,
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where a neighboring data set may have a different number of rows, it is not public

@@ -109,7 +109,7 @@ class Fitted(ABC):
             new = self._card(card)
             if old.ledger is not None and new.ledger is not None and old.ledger.id == new.ledger.id:
                 new = replace(new, ledger=old.ledger)
-            if old == replace(new, terrine=old.terrine):
+            if old == replace(new, terrine=old.terrine, unit_column=old.unit_column):
                 return
         kept = _verified(Path(folder))
         model = json.loads(kept[MANIFEST])["model"]

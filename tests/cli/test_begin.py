@@ -193,6 +193,89 @@ def test_columns_that_the_public_file_lacks_are_ignored_and_the_other_way_round_
     assert not (here / "other").exists()
 
 
+def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are_most(here, terrine):
+    """Never in silence: the rows are of whoever types the command."""
+    clinic(here)
+    assert terrine("init", *CSV, "--classes", "benign,malignant", "--units", "1000").code == 0
+    quick(here / "run.toml")
+    public = lines(here / "public.csv")
+    public[3]["age"] = "old"
+    table(here / "public.csv", [*public[0]], public)
+    done = terrine("run", "run.toml", "--dry-run")
+    assert done.code == 0
+    assert 'terrine: warning: public.csv, column "age": 1 of ' in done.err
+    assert "is not a number, the first in line 5: 'old'. It counts as missing." in done.err
+    assert terrine("run", "run.toml").code == 0
+
+    new = lines(here / "new.csv")
+    assert len(new) == 7
+    new[1]["age"], new[4]["age"], new[2]["admitted"] = "five", "Y7", "soon"
+    new[5]["ward"] = "a ward that is new"  # is "other"
+    table(here / "odd.csv", [*new[0]], new)
+    done = terrine("predict", "run", "odd.csv", "--out", "p.csv", "--keep", "patient")
+    assert (done.code, done.out) == (0, "p.csv: 7 predictions.\n")
+    first, second = done.err.splitlines()
+    assert 'odd.csv, column "admitted": 1 of 7 cells that are not blank is not a date' in first
+    assert "first in line 4: 'soon'. It counts as missing." in first
+    assert 'odd.csv, column "age": 2 of ' in second
+    assert "are not a number, the first in line 3: 'five'. They count as missing." in second
+
+    for one in new:
+        one["bmi"] = "24,5"
+    table(here / "commas.csv", [*new[0]], new)
+    words = ("predict", "run", "commas.csv", "--out", "q.csv", "--keep", "patient")
+    done = terrine(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "column \"bmi\": 7 of 7 cells that are not blank are not a number, the first in line 2: '24,5'" in done.err
+    assert 'with the decimal mark "." (these look as if it were ",")' in done.err
+    assert "--accept-unreadable" in done.err
+    assert not (here / "q.csv").exists()
+    done = terrine(*words, "--accept-unreadable")
+    assert done.code == 0
+    assert 'column "bmi": 7 of 7' in done.err
+    for one in new:
+        one["bmi"] = "24,512"  # read as a number of thousands
+    table(here / "thousands.csv", [*new[0]], new)
+    done = terrine("predict", "run", "thousands.csv", "--out", "r.csv", "--keep", "patient")
+    assert done.code == 0
+    assert "are beyond the bounds of the schema, the first in line 2: '24,512'" in done.err
+
+
+def test_predictions_replace_nothing_unasked(here, terrine):
+    X = np.eye(2)[np.arange(40) % 2]
+    learner = SupervisedStudent(estimator=LogisticRegression())
+    made = fit_student(learner, PublicData(X), np.arange(40) % 2, classes=["no", "yes"], seed=0)
+    made.save(here / "run" / "student", card={})
+    table(here / "rows.csv", ["a"], [{"a": 1}])
+    np.save(here / "rows.npy", X)
+    np.save(here / "others.npy", X[::-1])
+    (here / "link.csv").symlink_to(here / "rows.csv")
+    before = (here / "rows.csv").read_bytes()
+    for out in ("rows.csv", "link.csv", "run/../rows.csv"):
+        code, _, err = terrine("predict", "run/student", "rows.csv", "--out", out, "--force")
+        assert code == 2
+        assert "predictions would replace its rows" in err
+    code, _, err = terrine("predict", "run", "rows.npy", "--out", "run/student/p.csv", "--force")
+    assert code == 2
+    assert "the student's folder, which stays as it is" in err
+    (here / "run" / "config.toml").write_text('[data]\npublic = "../rows.csv"\n[labels]\nurl = "http://a"\nqueries = 1')
+    code, _, err = terrine("predict", "run", "rows.npy", "--out", "rows.csv", "--force")
+    assert code == 2
+    assert "which the student or its run reads" in err
+    assert (here / "rows.csv").read_bytes() == before
+
+    assert terrine("predict", "run", "rows.npy", "--out", "p.csv") == (0, "p.csv: 40 predictions.\n", "")
+    again = terrine("predict", "run", "rows.npy", "--out", "p.csv")
+    assert again == (0, "p.csv: 40 predictions, which were there already: nothing was written.\n", "")
+    kept = (here / "p.csv").read_bytes()
+    code, _, err = terrine("predict", "run", "others.npy", "--out", "p.csv")
+    assert code == 2
+    assert "p.csv is there already, with content that is not these predictions" in err
+    assert (here / "p.csv").read_bytes() == kept
+    assert terrine("predict", "run", "others.npy", "--out", "p.csv", "--force").code == 0
+    assert (here / "p.csv").read_bytes() != kept
+
+
 def test_texts_in_folders(here, terrine):
     texts(here)
     folders = ("--private", "texts", "--public", "public_texts", "--test", "test_texts")

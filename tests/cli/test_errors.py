@@ -179,6 +179,19 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(folder, terrine, monkeypatc
     assert terrine("analyze", "v.npy", *GIVEN) == (130, "", "terrine: Interrupted.\n")
 
 
+def test_ctrl_c_in_a_run_says_how_it_goes_on(folder, terrine, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("terrine.runs.config.read_settings", interrupt)
+    code, out, err = terrine("run", "run.toml")
+    assert (code, out) == (130, "")
+    assert "The same command goes on where it stopped, and the run's epsilon is not spent twice." in err
+    assert "Do not delete the run's folder: it remembers what was charged." in err
+    monkeypatch.setattr("terrine.runs.dry_run.dry_run", interrupt)
+    assert terrine("run", "run.toml", "--dry-run").err == "terrine: Interrupted.\n"
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", [DeltaWarning, UserWarning])
 def test_only_our_own_warnings_are_shown(folder, terrine, monkeypatch, kind):

@@ -592,9 +592,15 @@ def test_a_student_beside_a_constant_is_shown_and_one_below_it_is_not_called_bes
         "<strong>Warning:</strong> It is not clear",
     ):
         assert words in plain
-    assert "was right most often and is kept" in plain
+    assert "agreed with most answers and is kept" in plain
+    assert "right, on 500 labeled test rows" in plain
+    assert "Agreement is no accuracy" not in plain
     facts["student"]["settings"]["below_constant"] = True
     write_report(tmp_path / "report.html", facts)
     below = (tmp_path / "report.html").read_text()
-    assert "was right most often and is kept" not in below
-    assert "always naming the commonest class was right at least as often as each of them" in below
+    assert "agreed with most answers and is kept" not in below
+    assert "always naming the commonest class agreed with at least as many answers as each of them" in below
+    facts["student"]["verdicts"][0]["judged_on"] = "left_out"
+    text = page(tmp_path, facts).text
+    assert "agreement, with 500 released answers, each left out when it was predicted" in text
+    assert "Agreement is no accuracy: the noise makes some of the answers wrong." in text

@@ -17,6 +17,7 @@ from terrine.errors import InputError
 from terrine.runs.base import AGAIN, begin
 from terrine.runs.config import read_config
 from terrine.runs.local import Run
+from terrine.service.keys import Keys
 from terrine.students import load_student
 
 UNTESTED = SETTINGS.replace("[student]", "[student]\nbalanced = false")
@@ -73,7 +74,15 @@ def test_a_test_set_that_is_added_later_reaches_the_card(folder):
 
 def test_a_card_that_says_it_already_is_left_alone(folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "r" / "student").iterdir()}
-    Run(folder / "r").learn()
+    run = Run(folder / "r")
+    run.learn()
+    assert {path: path.stat().st_mtime_ns for path in (folder / "r" / "student").iterdir()} == before
+    with run.ledger() as ledger:
+        Keys(folder / "r" / "ledger.sqlite").create("someone")  # the ledger goes on: no news of the student
+        head = str(ledger.head())
+    run.label()
+    assert run.guarantee().ledger.head == head
+    run.learn()
     assert {path: path.stat().st_mtime_ns for path in (folder / "r" / "student").iterdir()} == before
 
 

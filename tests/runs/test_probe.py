@@ -133,11 +133,14 @@ def test_the_whole_way(here, terrine):
     assert (card["relation"], card["unit"], card["private"]) == ("unit_any", "unit", True)
     assert (card["mechanism"], card["parameters"]["steps"]) == ("noisy_sums", shown["steps"])
     page = (run.folder / "student" / "model_card.md").read_text()
-    assert "each unit of the private data" in page
+    assert card["unit_column"] == "who"
+    assert "each `who` of the private data, with all of its rows" in page
     assert "noisy sums of gradients" in page
     assert "teacher" not in page
     report = (run.folder / "report.html").read_text()
-    assert "a given unit (say, a person with all of their rows) was in the private data, was not" in report
+    assert "a given unit (one “who”, with all of its rows) was in the private data, was not" in report
+    assert "and the student is the probe itself." in report
+    assert "terrine run run.toml\nterrine report run" in report
     assert "One unit can move a sum by a fixed length only" in report
     assert "vote" not in report
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.folder.iterdir()}
@@ -145,9 +148,19 @@ def test_the_whole_way(here, terrine):
     assert modes["private.sha256"] == 0o600
     assert not any("noise" in name for name in modes)
 
+    *_, may, secret, further = out.splitlines()
+    assert may == "You may publish, from run: student, report.html, guarantee.json, student.json and answers.npz."
+    assert secret == "Secret: private.sha256. Keep config.toml too: it names your files by their full paths."
+    assert str(here) in (run.folder / "config.toml").read_text()
+    assert further == "Every further run on the same people adds its own epsilon and delta to these."
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.suffix != ".html"}
+    (here / "private.csv").write_bytes((here / "private.csv").read_bytes() + b"40,Rome,yes,p9,no\n")  # a new row
     code, again, _ = terrine("run", "run.toml")
-    assert (code, again) == (0, out)
+    said = (
+        "run was finished already: nothing was trained, asked or spent.",
+        "It rests on the private rows as they were when it was made; what changed in them since is not used.",
+    )
+    assert (code, again.splitlines()) == (0, [*said, *out.splitlines()[:-1]])
     assert all(
         path.read_bytes() == content for path, content in before.items() if path.suffix not in (".sqlite", ".npz")
     )
@@ -292,6 +305,15 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(here, terrine):
     assert "--plot goes with --dry-run" in err
 
 
+def test_what_balanced_does_not_do_is_said(here, terrine):
+    settings = changed(here, more='[student]\nkind = "auto"\nbalanced = true\n')
+    said = "student.balanced = true changes nothing where the probe itself is kept as the student"
+    assert said in " ".join(terrine("run", settings, "--dry-run").out.split())
+    assert f"terrine: warning: {said}" in terrine("teach", settings).err
+    learns = changed(here, more='[student]\nkind = "supervised"\nbalanced = true\n')  # from labels: it does something
+    assert said not in " ".join(terrine("run", learns, "--dry-run").out.split())
+
+
 def test_too_few_units_are_refused_before_anything_is_spent(here, terrine):
     path = changed(here, ("epsilon = 4.0", "epsilon = 0.05"))
     code, _, err = terrine("run", path, "--out", "r")
@@ -359,7 +381,8 @@ def test_what_the_training_went_by_cannot_change(here):
         ("units_planned = 400", "units_planned = 500", "data.units_planned"),
         ("epsilon = 4.0", "epsilon = 3.0", "privacy.epsilon"),
     ):
-        with pytest.raises(InputError, match=f"different {key}, which cannot change any more: the training"):
+        on_top = r".*This run's epsilon is charged already, and a new run on the same people spends its own on top\."
+        with pytest.raises(InputError, match=f"different {key}, which cannot change any more: the training{on_top}"):
             ProbeRun.create(read_settings(changed(here, (old, new))), run.folder)
     ProbeRun.create(read_settings(changed(here, more='[student]\nkind = "probe"\n')), run.folder).label()
 

@@ -43,7 +43,7 @@ def test_another_budget_at_the_same_address_is_refused_before_anything_is_asked(
     with small.serving(task.port):
         assert task.run().about.guarantee.epsilon == small.ledger.budget.guarantee().epsilon
     monkeypatch.setenv("TERRINE_API_KEY", large.key)
-    with large.serving(task.port), pytest.raises(LedgerError, match=r"its guarantee changed\. Begin a new run"):
+    with large.serving(task.port), pytest.raises(LedgerError, match=r"its guarantee changed\. Ask .* begin a new run"):
         task.run().label()
     assert not (task.folder / "run" / "guarantee.json").exists()
     assert Ledger(large.where).summary().queries == 0

@@ -34,7 +34,7 @@ REMOTE = """
 public = "public.npy"
 [labels]
 url = "URL"
-queries = 300
+queries = 200
 [student]
 kind = "supervised"
 """
@@ -134,7 +134,7 @@ def test_a_run_by_url(service, trained, tmp_path, terrine):
         assert done.code == 0, done.err
         again = terrine("label", tmp_path / "r", TERRINE_API_KEY=key)
         assert again.code == 0, again.err
-        rounds = text.replace("queries = 300\n", "").replace("URL", url) + "[[rounds]]\nqueries = 20\n" * 2
+        rounds = text.replace("queries = 200\n", "").replace("URL", url) + "[[rounds]]\nqueries = 20\n" * 2
         (tmp_path / "rounds.toml").write_text(rounds)
         code, _, err = terrine("run", tmp_path / "rounds.toml", "--out", tmp_path / "s", TERRINE_API_KEY=key)
         assert code == 2
@@ -143,14 +143,34 @@ def test_a_run_by_url(service, trained, tmp_path, terrine):
     shown, own = json.loads(done.out)["guarantee"], json.loads((folder / "guarantee.json").read_text())
     names = ("epsilon", "delta", "relation", "basis", "mechanism", "steps_kept", "planned_units", "features", "route")
     assert {name: shown[name] for name in names} == {name: own[name] for name in names}
-    assert (shown["publishable"], shown["labeled"], shown["service"]) == (True, 300, url)
+    assert (shown["publishable"], shown["labeled"], shown["service"]) == (True, 200, url)
     assert shown["ledger"]["id"] == own["ledger"]["id"]
     asked, answers = load_answers(tmp_path / "r" / "answers.npz")
     np.testing.assert_array_equal(answers.labels, expected[asked])
-    assert "300 public rows were labeled. Labels cost nothing more." in again.out
-    assert "vote" not in (tmp_path / "r" / "report.html").read_text()
+    assert "The service's probe labeled 200 public rows. Labels cost nothing more." in again.out
+    report = (tmp_path / "r" / "report.html").read_text()
+    assert "vote" not in report
+    assert "learned from the probe’s labels of 200 public rows" in report
+    assert "The service’s probe labeled 200 of the 300 public rows." in report
     card = load_student(tmp_path / "r" / "student").card
     assert (card.mechanism, card.relation, card.private) == ("noisy_sums", own["relation"], True)
+    # Labels of a probe are no truth: nobody is called right
+    page = (tmp_path / "r" / "student" / "model_card.md").read_text()
+    (verdict,) = json.loads(done.out)["student"]["verdicts"]
+    assert verdict["of_probe"]
+    assert load_student(tmp_path / "r" / "student").about.verdict.of_probe
+    for said in (page, card.verdicts[0].in_words):
+        assert "of 200 labels of the probe left out when it was predicted" in said
+        assert "agreement with the probe: it says nothing of how often the probe, or the student, is right" in said
+    assert "agreement, with 200 labels of the probe" in report
+    code, _, err = terrine("ledger", "show", tmp_path / "r")
+    assert code == 2
+    assert f"The ledger of {tmp_path / 'r'} is the service's, at {url}: this run has none." in err
+    (tmp_path / "remote.toml").write_text(text.replace("URL", url).replace("= 200", "= 100"))
+    code, _, err = terrine("run", tmp_path / "remote.toml", "--out", tmp_path / "r", TERRINE_API_KEY=key)
+    assert code == 2
+    assert "charged" not in err
+    assert "begin a new run with --out. The service's labels cost nothing more." in err
 
 
 def test_what_is_said_of_it(service, rows):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from tests.students.tasks import BRIEF, NETS, QUARTERS, few, quarters
 
@@ -205,3 +206,11 @@ def test_settings_as_a_configuration_file_has_them():
 def test_training_that_diverges_is_an_error_and_not_a_student():
     with pytest.raises(InputError, match="Training did not converge"):
         fit_student(replace(NETS["vat"], learning_rate=1e30, norm="group"), X, ANSWERS, classes=QUARTERS, seed=0)
+
+
+def test_a_class_that_was_answered_once_draws_no_warning_of_scikit_learns():
+    rows, labels = np.random.default_rng(0).normal(size=(17, 3)), np.arange(17) // 16
+    learner = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_student(SupervisedStudent(estimator=learner), rows, labels, classes=("no", "yes"), seed=0)

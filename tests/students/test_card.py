@@ -76,6 +76,7 @@ def test_a_program_reads_what_holds(folder):
         "notes": ["one | two"],
         "verdicts": [],
         "warnings": [],
+        "unit_column": None,
     }
     card = load_student(folder).card
     assert card == Card.from_json(card.to_json())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_a_net_is_judged_by_what_it_learned_from_and_it_is_said():
     X, y = told(80)
     found = verdict(VATStudent(hidden=(8,), steps=50, device="cpu"), X, y)
     assert found.judged_on == "learned"
-    assert "answers that it learned from" in found.in_words
+    assert "answers that the student learned from, which flatters it" in found.in_words
 
 
 def test_answers_too_few_to_leave_any_out():
@@ -173,6 +174,22 @@ def test_test_rows_decide_where_there_are_some():
     swapped = [Verdict.of(y == y, y, classes=CLASSES, judged_on="left_out"),
                Verdict.of(y == 0, y, classes=CLASSES, judged_on="test")]  # fmt: skip
     assert len(warnings_of(swapped, seldom={}, never=())) == 1
+
+
+@pytest.mark.parametrize("judged_on", ["left_out", "learned"])
+@pytest.mark.parametrize("of_probe", [False, True])
+def test_of_answers_it_is_agreement_and_not_called_right(judged_on, of_probe):
+    y = np.array([0, 1] * 50)
+    found = replace(Verdict.of(y == y, y, classes=CLASSES, judged_on=judged_on), of_probe=of_probe)
+    first, rest = found.in_words.split("points). ")
+    assert first.startswith("The student agrees with 100.0% of 100 ")
+    assert "right" not in first
+    assert ("agreement with the probe" if of_probe else "makes some of the answers wrong") in rest
+    assert replace(found, judged_on="test").in_words.startswith("On 100 labeled test rows the student is right on 100")
+    poor = replace(found, interval=(-0.1, 0.1))
+    assert warnings_of([poor], seldom={}, never=())[0].startswith(
+        f"It is not clear that the student {'follows the probe' if of_probe else 'is'} better than a constant."
+    )
 
 
 def test_the_verdict_comes_back_with_the_student_and_stands_in_its_cards(tmp_path):

@@ -100,6 +100,10 @@ class Advice:
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(one for one in self.findings if one.severity == "warn")
 
+    @property
+    def infos(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity == "info")
+
     def check(self) -> None:
         """Raise InputError where something is refused."""
         if self.refusals:

@@ -37,6 +37,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _INTERRUPTED = 130
+_GO_ON = ("run", "teach", "vote", "label", "cost", "learn", "report")
 
 
 def main() -> None:
@@ -77,12 +78,23 @@ def main() -> None:
                 1,
             )
     if code == _INTERRUPTED:  # Typer makes an exit code of Ctrl-C, and says nothing
-        _complain("Interrupted.")
+        _complain(_interrupted(sys.argv[1:]))
     # Those of other packages may quote private values
     said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, TerrineWarning))
     for message in said:
         print(f"terrine: warning: {message}", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupted(words: list[str]) -> str:
+    """What Ctrl-C leaves: of what may have charged a ledger, also what to do now."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command not in _GO_ON or "--dry-run" in words:
+        return "Interrupted."
+    return (
+        "Interrupted. The same command goes on where it stopped, and the run's epsilon is not spent twice. Do not "
+        "delete the run's folder: it remembers what was charged."
+    )
 
 
 def _complain(message: str, code: int = 2) -> int:

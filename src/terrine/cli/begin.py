@@ -283,15 +283,46 @@ def predict_command(
             help="The encoder of a student that does not carry it: a file, a folder, or package.module:function."
         ),
     ] = None,
+    accept_unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unreadable", help="Go on where most cells of a column cannot be read; they count as missing."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file --out of different content.")] = False,
 ) -> None:
     """Apply a student to new rows: a class and probabilities for each.
 
-    Columns are found by name, in any order; what a schema ignores may be there or not.
+    Columns are found by name, in any order; what a schema ignores may be there or not. Numbers, dates and flags that
+    cannot be read are told, and count as missing.
     """
     from terrine.students import load_student
     from terrine.students.predict import write_predictions
 
     inner = student / "student"
-    found = load_student(inner if inner.is_dir() else student, encoder=encoder)
-    n = write_predictions(found, new, out, keep=keep or ())
-    print(f"{out}: {n:,} predictions.")
+    folder = inner if inner.is_dir() else student
+    found = load_student(folder, encoder=encoder)
+    _check_out(out, folder, encoder)
+    n, there = write_predictions(found, new, out, keep=keep or (), accept_unreadable=accept_unreadable, force=force)
+    print(f"{out}: {n:,} predictions{', which were there already: nothing was written' if there else ''}.")
+
+
+def _check_out(out: Path, student: Path, encoder: str | None) -> None:
+    """Refuse predictions in the place of what they are made with, or of what the student's run reads."""
+    from terrine.runs.config import read_settings
+    from terrine.students.predict import is_same
+
+    if student.resolve() in out.resolve().parents:
+        raise InputError(f"--out is inside {student}, the student's folder, which stays as it is. Give another name.")
+    read = [] if encoder is None else [Path(encoder)]
+    run = student.resolve().parent
+    if (run / "config.toml").is_file():
+        try:
+            data = read_settings(run / "config.toml").data
+        except InputError:  # of another version: its files are unknown
+            data = None
+        named = (getattr(data, name, None) for name in ("private", "public", "test", "schema_file"))
+        read += [path for path in named if path is not None]
+    for path in read:
+        if is_same(out, path):
+            raise InputError(f"--out is {path}, which the student or its run reads. Give another name.")

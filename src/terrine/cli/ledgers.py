@@ -35,7 +35,15 @@ def _open(given: str) -> Ledger:
     if not folder.is_dir():
         return Ledger(given)
     from terrine.runs.bound import bound_ledger
+    from terrine.runs.config import RemoteConfig, read_settings
 
+    settings = read_settings(folder / "config.toml") if (folder / "config.toml").is_file() else None
+    if isinstance(settings, RemoteConfig):
+        raise LedgerError(
+            f"The ledger of {folder} is the service's, at {settings.labels.url}: this run has none. Its guarantee.json "
+            "names that ledger and its newest entry; the service's owner can show it, and what is left of the budget "
+            f"stands at {settings.labels.url.rstrip('/')}/v1/budget."
+        )
     return bound_ledger(folder) or Ledger(ledger_place(None, folder))
 
 

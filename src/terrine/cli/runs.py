@@ -14,6 +14,8 @@ from terrine.cli.showing import (
     check_asked,
     describe,
     print_cost,
+    print_files,
+    print_finished,
     print_guarantee,
     print_label,
     print_probe,
@@ -312,10 +314,12 @@ def run_command(
     if plot is not None:
         raise InputError("--plot goes with --dry-run: it shows a plan. report.html has the pictures of a run.")
     from terrine.published import PublishedGuarantee
+    from terrine.runs.anew import FURTHER
     from terrine.runs.facts import write_run_report
     from terrine.runs.local import Run
     from terrine.runs.probe import ProbeRun
     from terrine.runs.ready import check_extras
+    from terrine.runs.remote import RemoteRun
 
     run = open_any(source, out)
     check_extras(run.config, report=True)
@@ -324,6 +328,7 @@ def run_command(
         raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
     if reveal and not isinstance(run, Run):
         raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
+    finished = run.finished()
     stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
     if isinstance(run, Run):
         stages = [("teaching", run.teach), ("voting", run.vote), *stages]
@@ -345,15 +350,21 @@ def run_command(
     if as_json:
         student = {} if result is None else result.to_json()
         found = {"run": str(run.folder), "report": str(path), "guarantee": shown.to_json(), "student": student}
-        print_json({**found, **secret})
+        print_json({**found, "finished_before": finished, **secret})
         check_asked(run)
         return
+    if finished:
+        print_finished(run)
     print_label(shown)
     if isinstance(shown, PublishedGuarantee):
         print_cost(shown)
         print_secret(secret, shown.n_teachers)
     print_student(run, result)
     print(f"Report: {path}")
+    if shown.secure_noise:
+        print_files(run)
+    if not finished and not isinstance(run, RemoteRun):
+        print(FURTHER)
     check_asked(run)
 
 

@@ -50,6 +50,7 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
     """A run's plan and its worst-case cost; nothing is written but the plot."""
     from terrine.runs.config import RemoteConfig, read_settings
     from terrine.runs.dry_run import DryRun, dry_run
+    from terrine.runs.tasks import unread_public
 
     path = source / "config.toml" if source.is_dir() else source
     if path.is_file() and isinstance(read_settings(path), RemoteConfig):
@@ -62,6 +63,8 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
 
         check_plot(plot)
     found = dry_run(source)
+    for one in unread_public(read_settings(path).data):
+        print(f"terrine: warning: {one}", file=sys.stderr)
     if plot is not None:
         _plot_routes(found, plot)
     if as_json:
@@ -138,9 +141,12 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
 
 def print_probe(shown: PublishedProbe) -> None:
     """What a probe's labels are, and the guarantee."""
-    print(f"The probe learned by {shown.in_words}.")
-    every = ": all of them" if shown.service is None else ""
-    print(f"{shown.labeled:,} public rows were labeled{every}. Labels cost nothing more.")
+    if shown.service is None:
+        print(f"The probe learned by {shown.in_words}.")
+        print(f"{shown.labeled:,} public rows were labeled: all of them. Labels cost nothing more.")
+    else:
+        print(f"The service's probe labeled {shown.labeled:,} public rows. Labels cost nothing more.")
+        print(f"Its owner trained it by {shown.in_words}.")
     print_guarantee(shown)
     if shown.measured is not None:
         print(shown.notes[-1])  # how often it is right
@@ -251,3 +257,23 @@ def print_student(run: AnyRun, result: StudentResult | None) -> None:
     for one in () if result is None else result.verdicts:
         print(one.in_words)
     print(f"The student is in {run.folder}/student, with its model card.")
+
+
+def print_finished(run: AnyRun) -> None:
+    """That a rerun found everything there, and what it rests on."""
+    from terrine.runs.remote import RemoteRun
+
+    print(f"{run.folder} was finished already: nothing was trained, asked or spent.")
+    if not isinstance(run, RemoteRun):
+        print("It rests on the private rows as they were when it was made; what changed in them since is not used.")
+
+
+def print_files(run: AnyRun) -> None:
+    """Which files of a run may be published, and which not."""
+    from terrine.runs.local import Run
+    from terrine.runs.remote import RemoteRun
+
+    print(f"You may publish, from {run.folder}: student, report.html, guarantee.json, student.json and answers.npz.")
+    secret = "partition.key, partition.npz, votes.npz and teachers" if isinstance(run, Run) else "private.sha256"
+    secrets = "" if isinstance(run, RemoteRun) else f"Secret: {secret}. "
+    print(f"{secrets}Keep config.toml too: it names your files by their full paths.")

@@ -177,16 +177,18 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
         view = {
             "advice": [],
             "probe": None,
+            "served": bool((facts.get("probe") or {}).get("service")),
+            "is_probe": bool(student) and (student.get("settings") or {}).get("student") == "Probe",
             "tested": None,
             "rounds": [],
             **facts,
             "made_words": _moment(facts["made"]),
             "watermark": WATERMARK,
-            "meaning": _meaning(guarantee),
+            "meaning": _meaning(guarantee, facts["data"].get("unit")),
             **(_of_answers(facts) if facts.get("probe") is None else _of_labels(facts)),
             "per_class": None if student is None else _per_class(student["per_class"]),
             "interval": None if student is None else _interval(student),
-            "judged_on": _JUDGED,
+            "judged_on": None if student is None else [_judged_on(one) for one in student.get("verdicts") or ()],
             "secret": None if secret is None else _secret(secret),
         }
     except KeyError as error:
@@ -195,10 +197,17 @@ def _view(facts: dict[str, Any], secret: dict[str, Any] | None) -> dict[str, Any
 
 
 _JUDGED = {
-    "left_out": "released answers, each left out when it was predicted",
-    "learned": "answers that the student learned from, which flatters it",
-    "test": "labeled test rows",
+    "left_out": "each left out when it was predicted",
+    "learned": "that the student learned from, which flatters it",
 }
+
+
+def _judged_on(verdict: Mapping[str, Any]) -> str:
+    """By whose labels a verdict is: on test rows alone does it say who is right."""
+    if verdict["judged_on"] == "test":
+        return f"right, on {verdict['n']:,} labeled test rows"
+    what = "labels of the probe" if verdict.get("of_probe") else "released answers"
+    return f"agreement, with {verdict['n']:,} {what}, {_JUDGED[verdict['judged_on']]}"
 
 
 def _of_answers(facts: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +242,7 @@ def _of_labels(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
+def _meaning(guarantee: dict[str, Any], column: str | None) -> dict[str, Any]:
     """What (epsilon, delta) means in words; every number is rounded against us.
 
     If two neighboring data sets are equally likely, nobody guesses which one it was right more often than
@@ -250,6 +259,8 @@ def _meaning(guarantee: dict[str, Any]) -> dict[str, Any]:
     guess = min((factor + delta) / (factor + 1), 1.0)
     relation = Relation(guarantee["relation"])
     unit, whether, several = _PROTECTED.get(relation, _OTHER)
+    if column is not None:
+        whether = whether.replace("(say, a person with all of their rows)", f"(one “{column}”, with all of its rows)")
     return {
         "epsilon": epsilon,
         "delta": _upwards(delta, plain=-2),

@@ -23,6 +23,7 @@ from terrine.errors import AdviceWarning, InputError, TestFailedError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
 from terrine.published import PublishedGuarantee, PublishedProbe
+from terrine.runs.anew import asks_probe, or_anew
 from terrine.runs.config import (
     ProbeConfig,
     RunConfig,
@@ -34,6 +35,7 @@ from terrine.runs.config import (
 )
 from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
+from terrine.schema.tables import UNIT_COLUMN
 from terrine.students.card import StudentResult
 
 if TYPE_CHECKING:
@@ -108,8 +110,11 @@ class Learning(ABC):
         student = self.taught(progress=progress) if anew else load_student(folder, encoder=self.own_features())
         if not anew:
             self._check_paid(student)
+        if student.about.verdict is not None and isinstance(self.guarantee(), PublishedProbe):
+            verdict = replace(student.about.verdict, of_probe=True)
+            student = replace(student, about=replace(student.about, verdict=verdict))
         result = self.evaluated(student)
-        card = {**self.guarantee().to_json(), **result.for_card()}
+        card = {**self.guarantee().to_json(), **result.for_card(), "unit_column": self.unit_column}
         if anew:
             encoder = self.task.encoder
             student.save(folder, card=card, extra=None if encoder is None else encoder.files())
@@ -137,6 +142,19 @@ class Learning(ABC):
                 "guarantee of this run is not that of this student. Move the student away, or train one from this "
                 f"run's labels in its place: terrine learn {self.folder} --again"
             )
+
+    @property
+    def unit_column(self) -> str | None:
+        """The column that says whose row it is, by the schema, which is public; None where no column does."""
+        encoder = self.task.encoder
+        return None if encoder is None or encoder.schema.unit == UNIT_COLUMN else encoder.schema.unit
+
+    def finished(self) -> bool:
+        """Whether all is there, to the report, so that a rerun trains, asks and spends nothing."""
+        files = ("answers.npz", "guarantee.json", "student.json", "report.html")
+        if not _has_learned(self.folder) or not all((self.folder / name).is_file() for name in files):
+            return False
+        return not getattr(self.guarantee(), "why_unasked", None)  # else a service may have room for more by now
 
     def student_result(self) -> StudentResult | None:
         """What `learn` found, or None where there is no student yet."""
@@ -209,7 +227,7 @@ class Answered(Learning):
         if (rows >= len(side.public)).any() or (answers.labels >= len(side.classes)).any():
             raise InputError(
                 f"{path} has answers for rows or classes that the data do not have: the data have changed since. Put "
-                "the data back, or begin a new run with --out."
+                f"the data back, or {or_anew(self.folder)}"
             )
         return rows, answers
 
@@ -277,7 +295,7 @@ def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
             if made := _made_with(key, folder, by_probe=by_probe):
                 raise InputError(
                     f"{folder} was begun with a different {key}, which cannot change any more: {made}. Put {key} back, "
-                    "or choose a new folder with --out."
+                    f"or {or_anew(folder)}"
                 )
         if changed:
             _forget(changed, folder, by_probe=by_probe)
@@ -338,6 +356,8 @@ def _made_with(key: str, folder: Path, *, by_probe: bool) -> str | None:
         return None
     if by_probe:
         return "the training of the probe was charged" if (folder / "ledger.json").exists() else None
+    if asks_probe(folder) and any((folder / name).exists() for name in ("request.json", "answers.npz")):
+        return "the service's probe was asked for labels"
     for name in ("ledger.json", "ledger.sqlite", "request.json", "answers.npz"):
         if (folder / name).exists():
             return "questions were asked and charged"

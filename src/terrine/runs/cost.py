@@ -31,8 +31,8 @@ def publish_cost(run: Run, *, rng: Noise | None = None) -> PublishedGuarantee:
     if not run.config.privacy.publish_cost:
         raise InputError(
             f"{run.folder} was begun without publish_cost = true in [privacy]. Publishing what answers cost takes "
-            "epsilon too, so it must be fixed before the first answer. Begin a new run with it; its epsilon adds to "
-            "this one's."
+            "epsilon too, so it must be fixed before the first answer. A new run with it, on the same people, spends "
+            "its own epsilon on top of this one's, which is charged already."
         )
     rows, answers = run.released()
     fresh = run.fresh(rows)

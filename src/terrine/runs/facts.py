@@ -96,6 +96,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
             "name": config.data.name or "own data",
             "rows": f"{task.public.X.shape[1:]} {task.public.X.dtype}",
             "classes": list(task.classes),
+            "unit": run.unit_column,
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where a neighboring data set may have a different number of rows, it is not public
@@ -129,11 +130,12 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
 
 def _shared(run: AnyRun) -> dict[str, Any]:
     """How to make a run of any kind again."""
+    name = run.folder.resolve().name  # settings of this name make a folder of this name
     return {
         "terrine": _versions()["terrine"],
         "config": write_config(_without_folders(run.config if isinstance(run, RemoteRun) else run.given)),
         "versions": _versions(),
-        "commands": ["terrine run config.toml", f"terrine report {run.folder.name}"],
+        "commands": [f"terrine run {name}.toml", f"terrine report {name}"],
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from terrine.datasets import PublicData
 from terrine.errors import DataError, InputError, StoreError
+from terrine.runs.anew import or_anew
 from terrine.runs.features_config import FeaturesConfig
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def check_features(folder: Path) -> None:
     if known is not None and known != features_digest(folder):
         raise StoreError(
             f"{folder / FEATURES} is not the file that this run learned on: its sha256 is not that in rows.json. "
-            "Put it back, or begin a new run with --out."
+            f"Put it back, or {or_anew(folder)}"
         )
 
 

@@ -29,6 +29,7 @@ from terrine.mechanisms import Answers, Mechanism
 from terrine.partitioning import Partition, new_key, partition
 from terrine.published import LedgerHead, PublishedGuarantee
 from terrine.relations import Relation
+from terrine.runs.anew import or_anew
 from terrine.runs.base import (
     ROUTE,
     Answered,
@@ -214,7 +215,7 @@ class Run(Answered):
             if not self._fits(shares):
                 raise InputError(
                     f"The private data have changed since {path} was made: its rows and units are not these. Put the "
-                    "data back, or begin a new run with --out."
+                    f"data back, or {or_anew(self.folder)}"
                 )
             return shares
         if not self._key.is_file():
@@ -321,7 +322,9 @@ class Run(Answered):
         """Use a vote of several owners, tallied from their ballots on the rows that this run asks."""
         require_fixed(self)
         if (self.folder / "answers.npz").is_file():
-            raise InputError(f"{self.folder} has answers already, from the votes before. Begin a new run with --out.")
+            raise InputError(
+                f"{self.folder} has answers already, from the votes before. Keep them, or {or_anew(self.folder)}"
+            )
         fits = len(votes) == self._n_asked and votes.n_classes == len(self.task.classes)
         if not fits or votes.queries != queries_digest(self._queries().X):
             raise InputError(
@@ -341,7 +344,10 @@ class Run(Answered):
         """The teachers that are kept, every file verified."""
         folder = self.folder / "teachers"
         if not self.config.teachers.keep:
-            raise StoreError("This run has teachers.keep = false, and kept none. Begin a new run with keep = true.")
+            raise StoreError(
+                f"This run has teachers.keep = false, and kept none. Do without, or, with keep = true, "
+                f"{or_anew(self.folder)}"
+            )
         if not folder.is_dir():
             raise StoreError(f"There are no teachers in {folder} yet. Train them with: terrine teach {self.folder}")
         return TeacherEnsemble.load(folder, self._teacher)

@@ -1,7 +1,7 @@
 """A run by the private probe: features, one training on the run's ledger, labels of all public rows, a student.
 
-Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there; all
-others may be shown.
+Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there, and
+`config.toml` has the full paths of its owner's files; all others may be shown.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
 from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
+from terrine.runs.anew import or_anew
 from terrine.runs.base import JsonObject, Learning, begin, learns_probe, published_in, read_json, write_json
 from terrine.runs.bound import bound_ledger, check_spends, made_ledger
 from terrine.runs.config import ProbeConfig, RunConfig, StudentConfig, read_settings
@@ -133,7 +134,8 @@ class ProbeRun(Learning):
             return
         if any((self.folder / name).exists() for name in ("partition.npz", "votes.npz")):
             raise InputError(
-                f"Teachers have been taught in {self.folder}. Begin the run by the probe in a new folder, with --out."
+                f"Teachers have been taught in {self.folder}. Begin the run by the probe in a new folder, with --out. "
+                "Every run on the same people spends its own epsilon, on top of the others'."
             )
         self.advice.check()
         budget = self.plan.budget
@@ -328,8 +330,8 @@ class ProbeRun(Learning):
         assert private is not None
         if not same_rows(private, self.folder / "private.sha256"):
             raise InputError(
-                f"The private data have changed since the training in {self.folder} began. Put the data back, or begin "
-                "a new run with --out."
+                f"The private data have changed since the training in {self.folder} began. Put the data back, or "
+                f"{or_anew(self.folder)}"
             )
         return private
 

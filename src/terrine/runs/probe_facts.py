@@ -40,6 +40,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
             "name": run.config.data.name or "own data",
             "rows": f"{X.shape[1:]} {X.dtype}",
             "classes": list(task.classes),
+            "unit": run.unit_column,
             "n_public": len(task.public),
             "n_test": None if task.test_y is None else len(task.test_y),
             # Where a neighboring data set may have a different number of rows, it is not public
@@ -55,6 +56,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
             "planned_units": shown.planned_units,
             "settings": {} if isinstance(run, RemoteRun) else _descent(run),
             "why": _why(run),
+            "service": shown.service,
         },
         "advice": [] if isinstance(run, RemoteRun) else [str(one) for one in run.advice.warnings],
         "answers": {"labeled": len(labels), "by_class": dict(zip(task.classes, counts.tolist(), strict=True))},

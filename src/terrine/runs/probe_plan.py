@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from terrine.accounting.advice import WEAK_SIGNAL, Advice, Units, advise_probe
+from terrine.accounting.advice import WEAK_SIGNAL, Advice, Finding, Units, advise_probe
 from terrine.budgets import TrainingBudget, budget_from_json
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 SCHEMA = "terrine.probe-plan/1"
 _MOST = 500  # components of a set of features, where the settings say nothing
+_UNBALANCED = Finding(
+    code="balanced_unused",
+    severity="warn",
+    says="student.balanced = true changes nothing where the probe itself is kept as the student: it is for students "
+    "that learn from labels.",
+    advice="Rank rows by the probability of the rare class, and act on the first of them; or leave `balanced` out.",
+)
 _EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # to advise
 Method = Literal["hashed", "balanced"]
 
@@ -162,7 +169,7 @@ def advice_on_probe(settings: ProbeConfig, people: People) -> Advice:
     assert people.units is not None
     given: dict[str, Any] = {"delta": privacy.delta, "planned_units": planned, "relation": people.relation}
     larger = (one for one in _EPSILONS if one > privacy.epsilon)
-    return advise_probe(
+    found = advise_probe(
         signal=signal(epsilon=privacy.epsilon, **given),
         epsilon=privacy.epsilon,
         delta=privacy.delta,
@@ -170,3 +177,6 @@ def advice_on_probe(settings: ProbeConfig, people: People) -> Advice:
         enough=next((one for one in larger if signal(epsilon=one, **given) >= WEAK_SIGNAL), None),
         accept_large_delta=privacy.accept_large_delta,
     )
+    if settings.student.kind != "auto" or not settings.student.balanced:
+        return found
+    return replace(found, findings=(*found.refusals, *found.warnings, _UNBALANCED, *found.infos))

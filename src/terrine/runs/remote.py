@@ -19,6 +19,7 @@ from terrine.errors import InputError, LedgerError
 from terrine.labeller.voters import repeats
 from terrine.mechanisms import Answers
 from terrine.published import LedgerHead, PublishedGuarantee, PublishedProbe
+from terrine.runs.anew import or_anew
 from terrine.runs.base import Answered, begin, published_in, read_json, save_answers, write_json
 from terrine.runs.config import RemoteConfig, StudentConfig, read_settings
 from terrine.runs.interactive import Round
@@ -79,8 +80,8 @@ class RemoteRun(Answered):
                 found = labeller.encoder()
             if found is None or found.sha256 != digest:
                 raise InputError(
-                    "The service has another encoder now than when this run began: its teachers are others. Begin a "
-                    "new run with --out."
+                    "The service has another encoder now than when this run began: its teachers are others. Put the "
+                    f"service back, or {or_anew(self.folder)}"
                 )
             keep_files(folder, files := dict(found.files))
         if EncoderFiles(files).sha256 != digest:
@@ -219,7 +220,7 @@ class RemoteRun(Answered):
         if other := [name for name in names if _fixed(getattr(found, name)) != _fixed(getattr(self.about, name))]:
             raise LedgerError(
                 f"The service at {self.config.labels.url} is not the one that {self.folder} began with: its "
-                f"{', '.join(other)} changed. Begin a new run with --out, or ask the service's owner."
+                f"{', '.join(other)} changed. Ask the service's owner, or {or_anew(self.folder)}"
             )
 
     def _request(self) -> Path:

@@ -23,9 +23,11 @@ from terrine.datasets import (
     read_public_labels,
 )
 from terrine.errors import AdviceWarning, DataError, InputError
+from terrine.runs.anew import or_anew
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
+from terrine.schema.checking import unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
 from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -212,6 +214,16 @@ def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None
     return replace(found, **merged, columns=columns)
 
 
+def unread_public(data: Data) -> list[str]:
+    """What cannot be read of a public table's numbers, dates and flags, by the run's schema, in sentences."""
+    if data.public is None or not is_table(data.public):
+        return []
+    public, name = read_table(data.public), data.public.name
+    schema = schema_of(data, public)
+    found = unread(schema, schema.match(public, role=name), role=name)
+    return [f"{one.in_words} The schema has {one.advice}." for one in found]
+
+
 def _roles(data: Data, classes: Sequence[str] | None) -> dict[str, Any]:
     """The label's column, its classes and the unit's column; those of a folder of texts have names of their own."""
     given = data.classes if isinstance(data, DataConfig) else classes
@@ -254,10 +266,7 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None, te
         if kept.schema.digest == schema.digest:
             return kept
         if (run / "partition.npz").is_file() or (run / "answers.npz").is_file():
-            raise InputError(
-                f"The schema has changed since the teachers of {run} were taught. Put it back, or begin a new run with "
-                "--out."
-            )
+            raise InputError(f"The schema has changed since rows were read in {run}. Put it back, or {or_anew(run)}")
     encoder = PlainTexts(schema) if texts else Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in encoder.files().items():

@@ -82,7 +82,8 @@ def refuse_earlier_votes(folder: Path, budget: Budget) -> None:
     if isinstance(budget, TestedBudget) and (folder / "votes.npz").exists():
         raise LedgerError(
             f"{folder} has votes.npz and no ledger: the teachers voted before the target was fixed, so that the target "
-            "could depend on their votes. Begin a new run with --out, and let it make its ledger first."
+            "could depend on their votes. Begin a new run with --out, and let it make its ledger first. Every run on "
+            "the same people spends its own epsilon, on top of the others'."
         )
 
 

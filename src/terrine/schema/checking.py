@@ -1,15 +1,16 @@
-"""What is odd in a table, for its owner alone."""
+"""What is odd in a table: of a private one cell by cell, for its owner alone; of any other summed up by column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.schema.cells import ABOVE, BELOW, MISSING, UNREADABLE, Decoded, choices, decode, units
-from terrine.schema.kinds import Category, Date, Flag, Kind, Number, Ordered, Text
+from terrine.schema.cells import ABOVE, BELOW, MISSING, UNREADABLE, Decoded, choices, decode, number_of, units
+from terrine.schema.kinds import ISO, Category, Date, Flag, Kind, Number, Ordered, Text
 from terrine.schema.schema import Schema
 from terrine.schema.tables import Table
 
@@ -61,6 +62,76 @@ def _odd(schema: Schema, table: Table) -> Iterator[tuple[str, str, NDArray[np.bo
         yield schema.label, "missing label", label.state == MISSING
     if schema.unit in table.names and schema.unit is not None:
         yield schema.unit, "missing unit", units(table, schema) == ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Cells of one column of numbers, dates or flags that cannot be used as they stand.
+
+    It quotes a cell, so that it is for tables that are public, or of whoever looks at them.
+
+    Attributes:
+        n, known: how many there are, of how many that are not blank.
+        outside: they can be read, and are beyond the schema's bounds.
+        in_words: a sentence.
+        advice: how cells should be written.
+    """
+
+    column: str
+    n: int
+    known: int
+    outside: bool
+    in_words: str
+    advice: str
+
+    @property
+    def most(self) -> bool:
+        """More than half of them."""
+        return 2 * self.n > self.known
+
+
+def unread(schema: Schema, table: Table, *, role: str) -> list[Unread]:
+    """What cannot be read of a table's numbers, dates and flags, by column; and where most cells are out of bounds.
+
+    A category that the schema does not list is read, as "other".
+    """
+    found = []
+    for name, kind in schema.columns.items():
+        if name not in table.names or not isinstance(kind, (Number, Date, Flag)):
+            continue
+        cells = table.column(name)
+        state = decode(cells, kind, schema.missing).state
+        known = int((state != MISSING).sum())
+        for outside, rows in ((False, state == UNREADABLE), (True, np.isin(state, (BELOW, ABOVE)))):
+            n = int(rows.sum())
+            if not n or (outside and 2 * n <= known):
+                continue
+            first = int(rows.argmax())
+            where = f"row {first + 1}" if table.lines is None else f"line {table.lines[first]}"
+            what = "beyond the bounds of the schema" if outside else _UNREADABLE[type(kind)]
+            verb, become = ("is", "It counts") if n == 1 else ("are", "They count")
+            become = "Such cells are set to the nearest bound" if outside else f"{become} as missing"
+            said = (
+                f'{role}, column "{name}": {n:,} of {known:,} cells that are not blank {verb} {what}, the first in '
+                f"{where}: {str(cells[first])[:40]!r}. {become}."
+            )
+            advice = _written(kind, cells[rows])
+            found.append(Unread(column=name, n=n, known=known, outside=outside, in_words=said, advice=advice))
+    return found
+
+
+def _written(kind: Number | Date | Flag, cells: NDArray[Any]) -> str:
+    """How the schema wants cells."""
+    match kind:
+        case Number(decimal=decimal):
+            other = {".": ",", ",": "."}[decimal]
+            fits = sum(number_of(str(cell).strip(), other) is not None for cell in cells[:1000].tolist())
+            hint = f' (these look as if it were "{other}")' if 2 * fits > min(len(cells), 1000) else ""
+            return f'numbers without units, with the decimal mark "{decimal}"{hint}'
+        case Date(format=format):
+            return "dates as 2026-01-31" if format == ISO else f"dates as {format}"
+        case Flag():
+            return "yes or no"
 
 
 _UNREADABLE: dict[type[Kind], str] = {

@@ -90,9 +90,7 @@ def fit_chosen(settings: AutoStudent, given: Lessons, *, seed: int, fit: Fit) ->
 
     right = _right(tried, given, given.labels, folds=settings.folds, taught=taught, fit=fit)
     best = LINEAR if right is None else max(right, key=lambda name: right[name].mean())
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Only one sample available")  # of a class that was answered once
-        made = taught(best, given)
+    made = taught(best, given)
     kept = {**made.about.settings, "student": type(settings).__name__, "chosen": best}
     verdict = None
     if right is not None:

@@ -107,6 +107,7 @@ class Card(_Json):
     Attributes:
         epsilon, delta, basis: the guarantee, and what it rests on.
         relation: what two neighboring data sets differ in; ``unit``: whose contribution that is (row, unit, teacher).
+        unit_column: the column of the private table that says whose row it is.
         private: whether the guarantee holds: False if a seeded sampler drew the noise of the answers.
         mechanism, parameters: what drew the answers: its kind, and its numbers by name.
         rounds: where several mechanisms answered, one after another: what each might do, and what came of it.
@@ -141,6 +142,7 @@ class Card(_Json):
     rounds: tuple[dict[str, Any], ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     warnings: tuple[str, ...] = ()
+    unit_column: str | None = None
 
     @classmethod
     def of(cls, about: About, facts: Mapping[str, Any], *, terrine: str, date: str | None) -> Card:
@@ -228,7 +230,7 @@ def _privacy(card: Card) -> list[str]:
     rows = [
         ("ε (epsilon), rounded up", round_up(card.epsilon)),
         ("δ (delta)", None if card.delta is None else f"{card.delta:g}"),
-        ("protects", None if card.unit is None else f"each {card.unit} of the private data"),
+        ("protects", _protected(card)),
         ("two data sets are neighbors if", None if card.relation is None else Relation(card.relation).sentence),
         ("rests on", card.basis),
         ("mechanism", _mechanism(card.mechanism, card.parameters)),
@@ -239,6 +241,12 @@ def _privacy(card: Card) -> list[str]:
         *(("note", note) for note in card.notes),
     ]
     return [*lines, *_table([(name, value) for name, value in rows if value is not None])]
+
+
+def _protected(card: Card) -> str | None:
+    if card.unit == "unit" and card.unit_column is not None:
+        return f"each `{card.unit_column}` of the private data, with all of its rows"
+    return None if card.unit is None else f"each {card.unit} of the private data"
 
 
 def _mechanism(kind: str | None, parameters: Mapping[str, float]) -> str | None:

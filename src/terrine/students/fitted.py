@@ -100,9 +100,17 @@ class Fitted(ABC):
         _write_folder(Path(folder).resolve(), files)
 
     def restate(self, folder: str | Path, *, card: Mapping[str, Any]) -> None:
-        """Let the cards of the folder that this student was loaded from say this; the model stays as it is."""
-        if self.card is not None and self.card == replace(self._card(card), terrine=self.card.terrine):
-            return
+        """Let the cards of the folder that this student was loaded from say this; the model stays as it is.
+
+        Where they say it already nothing is written. A ledger goes on with keys and others' answers: that its newest
+        entry is another one now says nothing of the student.
+        """
+        if (old := self.card) is not None:
+            new = self._card(card)
+            if old.ledger is not None and new.ledger is not None and old.ledger.id == new.ledger.id:
+                new = replace(new, ledger=old.ledger)
+            if old == replace(new, terrine=old.terrine, unit_column=old.unit_column):
+                return
         kept = _verified(Path(folder))
         model = json.loads(kept[MANIFEST])["model"]
         cards = self._cards(card, kind=model["kind"], main=model["file"], extra=self.extra)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 from terrine._files import write_atomically
 from terrine.datasets import read_public
 from terrine.datasets.readers import image_files
-from terrine.errors import DataError, InputError
+from terrine.errors import DataError, InputError, TerrineWarning
 from terrine.schema import is_table, read_table
+from terrine.schema.checking import Unread, unread
 from terrine.schema.tables import text_files
 from terrine.students.api import FittedStudent
 
@@ -24,16 +26,37 @@ _ADVICE = (
 )
 
 
-def write_predictions(student: FittedStudent, source: str | Path, out: str | Path, *, keep: Sequence[str] = ()) -> int:
-    """Write a .csv with a line for each row, in order; how many there are.
+class UnreadWarning(TerrineWarning):
+    """Cells of a table cannot be used as they stand, and count as missing."""
+
+
+def write_predictions(
+    student: FittedStudent,
+    source: str | Path,
+    out: str | Path,
+    *,
+    keep: Sequence[str] = (),
+    accept_unreadable: bool = False,
+    force: bool = False,
+) -> tuple[int, bool]:
+    """Write a .csv with a line for each row, in order.
 
     Columns: ``row`` from 1, of a folder ``file``, those to ``keep``, ``prediction``, and ``P(class)`` for each class
     where the student gives probabilities.
+
+    Args:
+        accept_unreadable: go on where more than half of a column's cells cannot be read.
+        force: replace a file that is there with different content.
+
+    Returns:
+        How many there are; and whether the file was there already, byte for byte, and was left alone.
     """
     source, out = Path(source), Path(out)
     if out.suffix.lower() != ".csv":
         raise InputError(f"{out}: predictions are written as a .csv file; give a name that ends so.")
-    X, copied = _rows(student, source, keep)
+    if is_same(out, source):
+        raise InputError(f"--out is {source} itself, and predictions would replace its rows. Give another name.")
+    X, copied = _rows(student, source, keep, accept_unreadable=accept_unreadable)
     labels, found = _predicted(student, X)
     text = io.StringIO()
     lines = csv.writer(text)
@@ -42,8 +65,24 @@ def write_predictions(student: FittedStudent, source: str | Path, out: str | Pat
     for k, label in enumerate(labels):
         chances = [] if found is None else [f"{one:.6g}" for one in found[k]]
         lines.writerow([k + 1, *(column[k] for column in copied.values()), student.classes[label], *chances])
-    write_atomically(out, lambda file: file.write(text.getvalue().encode()))
-    return len(labels)
+    content = text.getvalue().encode()
+    if out.exists() and not force:
+        if out.is_file() and out.read_bytes() == content:
+            return len(labels), True
+        raise InputError(
+            f"{out} is there already, with content that is not these predictions. Nothing was written. Give "
+            "another name, or replace it with --force."
+        )
+    write_atomically(out, lambda file: file.write(content))
+    return len(labels), False
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two names are of one file, by links too."""
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return one.resolve() == other.resolve()
 
 
 def _predicted(student: FittedStudent, X: Any) -> tuple[Any, Any]:
@@ -54,7 +93,9 @@ def _predicted(student: FittedStudent, X: Any) -> tuple[Any, Any]:
     return np.argmax(found, axis=1), found
 
 
-def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:
+def _rows(
+    student: FittedStudent, source: Path, keep: Sequence[str], *, accept_unreadable: bool
+) -> tuple[Any, dict[str, list[Any]]]:
     """Rows as the student takes them, and columns to copy by name."""
     if not source.exists():
         raise DataError(f"{source}: there is no such file or folder.")
@@ -79,8 +120,20 @@ def _rows(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[An
     found = schema.match(table.select(used), role=source.name, advice=_ADVICE)
     if not len(found):
         raise DataError(f"{source.name}: there is no row in it.")
+    _tell_unread(unread(schema, found, role=source.name), accept=accept_unreadable)
     files = {"file": [str(file.relative_to(source)) for file in text_files(source)]} if source.is_dir() else {}
     return student.encoder.transform(found), {**files, **{name: table.column(name).tolist() for name in keep}}
+
+
+def _tell_unread(found: Sequence[Unread], *, accept: bool) -> None:
+    """Warn of cells that cannot be read; refuse a column of which most cannot."""
+    if not accept and (most := [one for one in found if one.most and not one.outside]):
+        said = " ".join(f'{one.in_words} Write "{one.column}" as {one.advice}.' for one in most)
+        raise InputError(
+            f"{said} Nothing was written. To predict all the same, with such cells as missing: --accept-unreadable."
+        )
+    for one in found:
+        warnings.warn(f"{one.in_words} The schema has {one.advice}.", UnreadWarning, stacklevel=3)
 
 
 def _arrays(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:

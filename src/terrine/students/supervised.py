@@ -97,10 +97,12 @@ def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> 
         some = evened(labels)
         answered, labels = answered[some], labels[some]
     try:
-        if settings.self_training:
-            model = _self_trained(model, given.rows, answered, labels)
-        else:
-            model.fit(seen_by(model, given.rows[answered]), labels)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Only one sample available")  # of a class that was answered once
+            if settings.self_training:
+                model = _self_trained(model, given.rows, answered, labels)
+            else:
+                model.fit(seen_by(model, given.rows[answered]), labels)
     except ValueError as error:  # scikit-learn's own words, as of too few answers; rows and labels are checked before
         said = " ".join(str(error).split())
         raise InputError(f"{type(model).__name__} cannot learn from these answers: {said}") from None

@@ -16,26 +16,28 @@ from numpy.typing import NDArray
 Judged = Literal["left_out", "learned", "test"]
 FEW = 5  # answers of a class: how often it should be named cannot be told from fewer
 SELDOM = 0.1  # of a class's share of the answers
-_WHERE: dict[Judged, str] = {
-    "left_out": "released answers that it had not learned from",
-    "learned": "answers that it learned from",
-    "test": "labeled test rows",
-}
+_LEFT_OUT, _LEARNED = "left out when it was predicted", "that the student learned from, which flatters it"
+_NOISY = "Agreement is no accuracy: the noise makes some of the answers wrong."
+_OF_PROBE = "This is agreement with the probe: it says nothing of how often the probe, or the student, is right."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How often a student is right, and how often always naming the commonest class is.
+    """How often a student names a row's label, and how often always naming the commonest class does.
+
+    Labels of test rows are true. Released answers are noisy, or a probe's own: a student agrees with them, and may be
+    wrong all the same.
 
     Attributes:
         judged_on: "left_out": released answers, each left out when it was predicted; "learned": the answers that the
             student learned from, which flatters it; "test": labeled test rows.
         n: how many of them.
         commonest: the class that most of them name.
-        right: share on which the student is right.
+        right: share on which the student names the label.
         constant: share that names the commonest class.
         lead: ``right`` less ``constant``.
         interval: 95% interval of the lead, the two compared label by label.
+        of_probe: whether a probe gave the answers, and no teachers.
     """
 
     judged_on: Judged
@@ -45,12 +47,13 @@ class Verdict:
     constant: float
     lead: float
     interval: tuple[float, float]
+    of_probe: bool = False
 
     @classmethod
     def of(
         cls, hits: NDArray[np.bool_], labels: NDArray[np.int64], *, classes: Sequence[str], judged_on: Judged
     ) -> Verdict:
-        """From (n,) whether the student was right, and the (n,) class indices that were right."""
+        """From (n,) whether the student named the label, and the (n,) labels, as class indices."""
         first = int(np.bincount(labels).argmax())
         named = labels == first
         low, high = paired_interval(int((hits & ~named).sum()), int((named & ~hits).sum()), len(labels))
@@ -72,16 +75,30 @@ class Verdict:
 
     @property
     def clear(self) -> bool:
-        """Whether the student is right more often, and chance is no likely reason: the interval is above 0."""
+        """Whether the student names the label more often, and chance is no likely reason: the interval is above 0."""
         return self.interval[0] > 0
 
     @property
+    def where(self) -> str:
+        """What the labels are, without their number."""
+        if self.judged_on == "test":
+            return "labeled test rows"
+        what = "labels of the probe" if self.of_probe else "released answers"
+        return f"{what} {_LEFT_OUT if self.judged_on == 'left_out' else _LEARNED}"
+
+    @property
     def in_words(self) -> str:
-        """One sentence."""
+        """A sentence; of answers, which are no truth, also what it does not say."""
         low, high = (f"{100 * one:+.1f}" for one in self.interval)
+        interval = f"(95% interval of the difference: {low} to {high} points)."
+        if self.judged_on == "test":
+            return (
+                f"On {self.n:,} {self.where} the student is right on {self.right:.1%}, and always saying "
+                f"{self.commonest!r} on {self.constant:.1%} {interval}"
+            )
         return (
-            f"On {self.n:,} {_WHERE[self.judged_on]} the student is right on {self.right:.1%}, and always saying "
-            f"{self.commonest!r} on {self.constant:.1%} (95% interval of the difference: {low} to {high} points)."
+            f"The student agrees with {self.right:.1%} of {self.n:,} {self.where}, and always saying "
+            f"{self.commonest!r} with {self.constant:.1%} {interval} {_OF_PROBE if self.of_probe else _NOISY}"
         )
 
 
@@ -123,7 +140,8 @@ def warnings_of(
     found = []
     decides = next((one for one in verdicts if one.judged_on == "test"), verdicts[0] if verdicts else None)
     if decides is not None and not decides.clear:
-        found.append(f"It is not clear that the student is better than a constant. {decides.in_words}")
+        better = "follows the probe better than a constant" if decides.of_probe else "is better than a constant"
+        found.append(f"It is not clear that the student {better}. {decides.in_words}")
     if never:
         found.append(
             f"The student never predicts {listed(never)} on the public rows. Try a balanced student, ask about more "

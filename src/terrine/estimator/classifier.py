@@ -24,7 +24,7 @@ from terrine.estimator.by_teachers import learn_by_teachers
 from terrine.estimator.columns import taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
 from terrine.estimator.people import People, check_route, people_of
-from terrine.estimator.rows import both_sides, new_rows
+from terrine.estimator.rows import both_sides, new_rows, refuse_private
 from terrine.estimator.seen import FeatureInput, Sides, features_of, sides_of, wanted
 from terrine.executors import Executor
 from terrine.mechanisms import Mechanism
@@ -192,6 +192,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             y_public: labels of public rows, None where a row has none: with route="auto" both routes are rehearsed on
                 them, and the better one is taken. Nobody's privacy is in them.
         """
+        given = X, X_public
         X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
         check_route(self, unit=groups if unit is None else unit)
         if self.rounds is None:
@@ -211,6 +212,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if self.delta is None:
             raise InputError("delta is missing: give a number below 1 / number of people.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
+        refuse_private(*given)
         featured = wanted(self) is not None
         teacher = teacher_of(self.teacher, on_features=featured)
         learners = [FeatureInput()] if featured else [teacher, student_of(self.student)]

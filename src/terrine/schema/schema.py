@@ -239,7 +239,7 @@ def _difference(absent: list[str], extra: list[str], advice: str | None) -> str:
     """What a table's columns lack and have too many of, and what to do, in one line."""
     parts, others, left = [], [], list(extra)
     for name in absent:
-        close = _close(name, left)
+        close = nearest(name, left)
         if close is None:
             others.append(name)
             continue
@@ -255,7 +255,7 @@ def _difference(absent: list[str], extra: list[str], advice: str | None) -> str:
     return f"{'; '.join(parts)}. {advice}."
 
 
-def _close(name: str, among: Iterable[str]) -> str | None:
+def nearest(name: str, among: Iterable[str]) -> str | None:
     """The nearest of some names, whatever their case."""
     folded = {one.casefold(): one for one in among}
     found = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
@@ -263,7 +263,7 @@ def _close(name: str, among: Iterable[str]) -> str | None:
 
 
 def _meant(key: str, known: list[str]) -> str:
-    close = _close(key, known)
+    close = nearest(key, known)
     return "" if close is None else f"; did you mean `{close}`?"
 
 

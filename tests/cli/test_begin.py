@@ -117,7 +117,9 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     assert settings["teachers"]["number"] == 10
 
     quick(here / "run.toml")
-    assert terrine("run", "run.toml", "--dry-run").code == 0
+    code, out, _ = terrine("run", "run.toml", "--dry-run")
+    assert code == 0
+    assert "terrine check private.csv --schema schema.toml" in out
     assert not (here / "run").exists()
     code, out, err = terrine("run", "run.toml")
     assert code == 0, err

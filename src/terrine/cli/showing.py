@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,9 +78,25 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
         else:
             print_probe_dry_run(found)
         print_advice(found.advice)
+        _ask_for_check(path)
         if plot is not None:
             print(f"Plot: {plot}")
     found.advice.check()  # a run would stop here
+
+
+def _ask_for_check(settings: Path) -> None:
+    """Labels that are no class stop nothing, for others could see that: their owner must look."""
+    from terrine.runs.config import ProbeConfig, RunConfig, read_settings
+
+    given = read_settings(settings)
+    if not isinstance(given, RunConfig | ProbeConfig) or given.data.private is None or given.data.public is None:
+        return
+    here = [shlex.quote(os.path.relpath(one)) for one in (given.data.private, given.data.schema_file) if one]
+    how = f": terrine check {here[0]} --schema {here[1]}" if given.data.schema_file is not None else ""
+    print(
+        f"- Are the classes spelled as in {given.data.private.name}? Rows of another spelling are left out, and no "
+        f"message says so. Look first, for your eyes only{how}"
+    )
 
 
 def _plot_routes(found: DryRun | ProbeDryRun, path: Path) -> None:

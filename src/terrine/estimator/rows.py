@@ -32,7 +32,7 @@ def refuse_private(X: Any, X_public: Any) -> None:
     shared = X is X_public
     if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray) and not shared:
         try:
-            shared = np.shares_memory(X, X_public, max_work=_WORK)
+            shared = np.shares_memory(X, X_public, max_work=_WORK)  # type: ignore[arg-type]  # numpy declares -1 and 0 alone
         except np.exceptions.TooHardError:  # views of odd steps: nobody knows
             shared = False
     if shared:

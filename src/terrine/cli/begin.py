@@ -292,7 +292,8 @@ def predict_command(
     new: Annotated[Path, typer.Argument(metavar="ROWS", help="New rows: a table, an array file or a folder.")],
     out: Annotated[Path, typer.Option(help="The predictions, a .csv file.")],
     keep: Annotated[
-        list[str] | None, typer.Option(help="A column of ROWS to copy, such as an id; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Columns of ROWS to copy, such as an id, separated by commas; may be given several times."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -310,5 +311,5 @@ def predict_command(
 
     inner = student / "student"
     found = load_student(inner if inner.is_dir() else student, encoder=encoder)
-    n = write_predictions(found, new, out, keep=keep or ())
+    n = write_predictions(found, new, out, keep=[name.strip() for one in keep or () for name in one.split(",")])
     print(f"{out}: {n:,} predictions.")

@@ -71,6 +71,10 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
     else:
         from terrine.report.tables import print_advice
 
+        if source.is_dir() and (source / "student").is_dir():
+            print(f"{source} is finished, and what it costs is spent. This is the plan that it followed:")
+        elif source.is_dir() and (source / "ledger.json").is_file():
+            print(f"{source} was begun, and its budget is fixed. This is the plan that it follows:")
         if found.choice is not None:
             print_choice(found.choice)
         if isinstance(found, DryRun):
@@ -78,7 +82,8 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
         else:
             print_probe_dry_run(found)
         print_advice(found.advice)
-        _ask_for_check(path)
+        if not source.is_dir():
+            _ask_for_check(path)
         if plot is not None:
             print(f"Plot: {plot}")
     found.advice.check()  # a run would stop here
@@ -133,6 +138,8 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     from rich.table import Table
 
     from terrine.accounting.curves import round_up
+    from terrine.relations import Relation
+    from terrine.training_budget import contributions_changed
 
     table = Table(title="What this run would do", title_style="bold", show_header=False)
     table.add_column()
@@ -150,6 +157,12 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, of the whole training")
     table.add_row("neighbors", "", found.guarantee.relation.sentence)
     Console().print(table)
+    if contributions_changed(found.guarantee.relation) > 1:
+        also = ' and route = "probe"' if found.choice and found.guarantee.relation == Relation.ROW_REPLACED else ""
+        print(
+            f'- With neighbors = "unit_added"{also} in [privacy] half the noise would be enough for this ε. The '
+            "guarantee is then for a unit that is added or removed, not for one that changes into another."
+        )
 
 
 def print_probe(shown: PublishedProbe) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from terrine._toml import toml_key, toml_value
+from terrine._toml import toml_fault, toml_key, toml_value
 from terrine.errors import DataError, InputError
 from terrine.schema.kinds import KINDS, Kind, Number, listed_names
 from terrine.schema.tables import Table
@@ -175,7 +175,7 @@ class Schema:
         try:
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"The schema is not TOML: {error}.") from None
+            raise InputError(f"The schema is not TOML: {toml_fault(text, error)}") from None
         return cls.from_dict(given)
 
     @classmethod

@@ -62,7 +62,7 @@ def remarks(private: Path, public: Path, schema: Schema | None, *, classes: Sequ
     rows = read_table(public)
     found += _misspelled(rows, schema, public)
     only_private = [name for name in read_table(private).names if name not in rows.names]
-    return [*found, *_units(rows, only_private, schema), *odd_cells(rows, schema)]
+    return [*found, *unit_hints(rows, only_private, schema), *odd_cells(rows, schema)]
 
 
 def next_steps(private: Path, out: Path, *, table: bool) -> list[str]:
@@ -73,7 +73,7 @@ def next_steps(private: Path, out: Path, *, table: bool) -> list[str]:
     check = f"terrine check {shlex.quote(str(private))} --schema {shlex.quote(str(out.parent / 'schema.toml'))}"
     return [
         f"Next: {check}",
-        "  for your eyes only: are the classes, categories and numbers spelled as the schema says? Nothing later tells",
+        "  for your eyes only: are the classes, categories and numbers spelled as schema.toml says? Nothing else tells",
         f"Then: {dry_run}",
     ]
 
@@ -104,7 +104,7 @@ def _misspelled(rows: Table, schema: Schema, public: Path) -> list[str]:
     ]
 
 
-def _units(public: Table, only_private: Sequence[str], schema: Schema) -> list[str]:
+def unit_hints(public: Table, only_private: Sequence[str], schema: Schema) -> list[str]:
     """Columns that look as if they said whose a row is, where no unit was named."""
     if schema.unit is not None:
         return []

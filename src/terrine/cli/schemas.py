@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,16 @@ def schema_command(
 
     Never give it private rows.
     """
+    from terrine.cli.first_look import unit_hints
     from terrine.schema import draft, read_table
+    from terrine.schema.drafting import odd_cells
 
     listed = None if classes is None else [one.strip() for one in classes.split(",")]
     table = read_table(public)
     found = draft(table, label=label, classes=listed, unit=unit, ignore=ignore or (), source=public.name)
     print(found.to_toml(), end="")
+    for one in (*unit_hints(table, (), found), *odd_cells(table, found)):
+        print(f"terrine: warning: {one}", file=sys.stderr)
 
 
 @app.command("check")

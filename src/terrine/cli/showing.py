@@ -129,6 +129,7 @@ def print_choice(choice: RouteChoice) -> None:
         table.add_row(*map(escape, row[: len(table.columns)]))
     Console().print(table)
     print(choice.reason)
+    print('The page "Which route?" of the documentation explains each line.')
 
 
 def print_probe_dry_run(found: ProbeDryRun) -> None:

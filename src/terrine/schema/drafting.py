@@ -213,7 +213,7 @@ def _share(read: dict[str, Any], found: dict[str, int]) -> float:
 
 def _unread(read: dict[str, Any], found: dict[str, int]) -> str:
     n = sum(found[cell] for cell, value in read.items() if value is None)
-    return f"; {n:,} public cells cannot be read and count as missing" if n else ""
+    return f"; {n:,} public cell{'s' if n > 1 else ''} that cannot be read: missing" if n else ""
 
 
 def _number(

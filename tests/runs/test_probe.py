@@ -167,9 +167,13 @@ def test_each_stage_is_a_command(here, terrine):
     assert terrine("label", "run").out.splitlines()[-1] == "Next: terrine learn run"
     assert terrine("run", "run", "--dry-run").out.startswith("run was begun, and its budget is fixed.")
     assert terrine("learn", "run").out.splitlines()[-1] == "Next: terrine report run"
-    said = terrine("run", "run", "--dry-run").out
-    assert said.startswith("run is finished, and what it costs is spent.")
-    assert "spelled as in" not in said
+    for source in ("run", "run.toml"):
+        said = terrine("run", source, "--dry-run").out
+        assert said.startswith("run is finished, and what it costs is spent.")
+        assert "spelled as in" not in said
+    other = changed(here, ("epsilon = 4.0", "epsilon = 5.0"))
+    assert "is finished" not in terrine("run", other, "--dry-run").out
+    changed(here)
     assert terrine("report", "run").out.strip() == str(Path("run/report.html"))
     for words in (("report", "run", "--reveal"), ("run", "run", "--reveal"), ("teach", "run", "--reveal")):
         code, _, err = terrine(*words)

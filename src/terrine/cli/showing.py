@@ -48,7 +48,7 @@ def publishes_cost(run: Run | RemoteRun) -> bool:
     return isinstance(run, Run) and run.config.privacy.publish_cost and run.guarantee().cost is None
 
 
-def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
+def describe(source: Path, *, folder: Path, as_json: bool, plot: Path | None) -> None:
     """A run's plan and its worst-case cost; nothing is written but the plot."""
     from terrine.runs.config import RemoteConfig, read_settings
     from terrine.runs.dry_run import DryRun, dry_run
@@ -71,10 +71,11 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
     else:
         from terrine.report.tables import print_advice
 
-        if source.is_dir() and (source / "student").is_dir():
-            print(f"{source} is finished, and what it costs is spent. This is the plan that it followed:")
-        elif source.is_dir() and (source / "ledger.json").is_file():
-            print(f"{source} was begun, and its budget is fixed. This is the plan that it follows:")
+        begun = (folder / "ledger.json").is_file() and _same_settings(path, folder)
+        if begun and (folder / "student").is_dir():
+            print(f"{folder} is finished, and what it costs is spent. This is the plan that it followed:")
+        elif begun:
+            print(f"{folder} was begun, and its budget is fixed. This is the plan that it follows:")
         if found.choice is not None:
             print_choice(found.choice)
         if isinstance(found, DryRun):
@@ -82,11 +83,19 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
         else:
             print_probe_dry_run(found)
         print_advice(found.advice)
-        if not source.is_dir():
+        if not begun:
             _ask_for_check(path)
         if plot is not None:
             print(f"Plot: {plot}")
     found.advice.check()  # a run would stop here
+
+
+def _same_settings(settings: Path, folder: Path) -> bool:
+    """Whether a run directory is that of these settings."""
+    from terrine.runs.config import differences, read_settings
+
+    kept = folder / "config.toml"
+    return kept.is_file() and not differences(read_settings(settings), read_settings(kept))
 
 
 def _ask_for_check(settings: Path) -> None:

@@ -442,7 +442,8 @@ def test_a_run_refuses_private_rows_in_the_place_of_public_ones(here, terrine):
     assert terrine("init", *CSV, "--classes", "benign,malignant").code == 0
     settings = (here / "run.toml").read_text()
     (here / "link.csv").symlink_to(here / "private.csv")
-    for name in ("private.csv", "link.csv"):
+    (here / "hard.csv").hardlink_to(here / "private.csv")
+    for name in ("private.csv", "link.csv", "hard.csv"):
         (here / "run.toml").write_text(settings.replace('"public.csv"', f'"{name}"'))
         code, _, err = terrine("run", "run.toml", "--dry-run")
         assert code == 2
@@ -456,4 +457,5 @@ def test_a_run_refuses_private_rows_in_the_place_of_public_ones(here, terrine):
     code, _, err = terrine("run", "run.toml", "--dry-run")
     assert code == 2
     assert "private.csv has the column 'diagnosis': are data.private and data.public swapped?" in err
-    assert terrine("rehearse", "run.toml", "--labelled", "public.csv").code == 2
+    (here / "run.toml").write_text(settings)
+    assert "--labelled and data.private are the same" in terrine("rehearse", "run.toml", "--labelled", "hard.csv").err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from terrine.budgets import CountBudget
 from terrine.errors import AdviceWarning, BudgetError, InputError, LedgerError, SpendingWarning
 from terrine.estimator import PATEClassifier
+from terrine.estimator.rows import refuse_private
 from terrine.labeller import KeptVotes, Labeller
 from terrine.ledger import Ledger
 from terrine.mechanisms import ConfidentGNMax, GNMax
@@ -266,6 +268,14 @@ def test_public_rows_may_be_quoted():
         classifier().fit(X, Y, X_public=np.array([[1, 2, 3, "here"]], dtype=object))
 
 
+def test_private_rows_are_not_taken_as_public_ones():
+    for private, public in ((X, X), (X, X[:20]), (X[:30], X[20:]), (frame := pd.DataFrame(X), frame)):
+        with pytest.raises(InputError, match="X_public has rows of X: they are the same object, or share memory"):
+            classifier().fit(private, Y[: len(private)], X_public=public)
+    for private, public in ((X[:30], X[30:]), (X[::2], X[1::2]), (X, X.copy())):
+        refuse_private(private, public)
+
+
 class Checked(PATEClassifier):
     """For scikit-learn's checks, which know nothing of public rows or public classes: their own rows stand in."""
 
@@ -274,7 +284,7 @@ class Checked(PATEClassifier):
         found = [] if y is None else np.unique(np.asarray(y)).tolist()
         self.classes = found if len(found) > 1 else [*found, *{0, 1, 2}.difference(found)][:2]
         try:
-            return super().fit(X, y, X_public=X)
+            return super().fit(X, y, X_public=deepcopy(X))
         finally:
             self.classes = None
 

@@ -294,7 +294,7 @@ def test_images():
 def test_texts_without_an_encoder_are_refused_in_words():
     texts, labels = ["a good day", "a bad day"] * 50, ["ash", "birch"] * 50
     with pytest.raises(InputError, match='features="auto" takes arrays of numbers, images and tables'):
-        classifier().fit(texts, labels, X_public=texts)
+        classifier().fit(texts, labels, X_public=[*texts])
 
 
 def mirrored(rows: np.ndarray) -> np.ndarray:

@@ -145,7 +145,7 @@ def test_learners_that_cannot_take_the_columns_are_refused_before_anything_is_ta
         classifier(good, student=RandomForestClassifier()).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))
     number = pd.DataFrame({"age": PRIVATE["age"], "one": 1.0})
     with pytest.raises(InputError, match='missing numbers in column "age"'):
-        classifier(LogisticRegression(), schema=False).fit(number, Y, X_public=number)
+        classifier(LogisticRegression(), schema=False).fit(number, Y, X_public=number.copy())
     broken = make_pipeline(ColumnTransformer([("age", SimpleImputer(), ["agee"])]), LogisticRegression())
     with pytest.raises(InputError, match=r"student cannot be used.*agee"):
         classifier(good, student=broken).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))

@@ -116,7 +116,7 @@ def test_private_cells_decide_nothing(given):
 def test_unknown_labels_in_arrays_are_refused_as_before():
     X = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises(InputError, match="Row 3"):
-        classifier().fit(X, ["no", "yes", "no", "secret"] + ["no"] * 46, X_public=X)
+        classifier().fit(X, ["no", "yes", "no", "secret"] + ["no"] * 46, X_public=X.copy())
 
 
 @pytest.mark.parametrize("teacher", [RandomForestClassifier(10), LogisticRegression()])
@@ -138,8 +138,8 @@ def test_missing_numbers_are_encoded_only_where_a_learner_takes_none():
     y = np.where(table["a"] > 0, "yes", "no")
     blanks = table.mask(rng.random(table.shape) < 0.1)
     forest = RandomForestClassifier(10)
-    assert classifier(student=forest).fit(blanks, y, X_public=blanks).schema_ is None
-    assert classifier(teacher=LogisticRegression()).fit(blanks, y, X_public=blanks).schema_ is not None
+    assert classifier(student=forest).fit(blanks, y, X_public=blanks.copy()).schema_ is None
+    assert classifier(teacher=LogisticRegression()).fit(blanks, y, X_public=blanks.copy()).schema_ is not None
     # Blanks in the private rows alone choose nothing: they are refused, and what to do is said
     with pytest.raises(InputError, match=r"missing numbers in column \"a\".*schema=draft\(read_table\(X_public\)\)"):
         classifier().fit(blanks, y, X_public=table)
@@ -163,13 +163,13 @@ def test_a_public_column_of_several_types_is_encoded_and_what_no_schema_mends_is
     numbers = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
     y = np.where(numbers["a"] > 0, "yes", "no")
     mixed = numbers.assign(c=["x", 1, None, 2.5] * 50)
-    found = classifier().fit(mixed, y, X_public=mixed)
+    found = classifier().fit(mixed, y, X_public=mixed.copy())
     assert list(found.schema_.columns) == ["a", "b", "c"]
     with pytest.raises(DataError, match='"b" of X_public must hold finite numbers'):
         classifier().fit(numbers, y, X_public=numbers.assign(b=np.inf))
     unnamed = numbers.assign(c="x").set_axis(range(3), axis=1)
     with pytest.raises(DataError, match="must have names that are text"):
-        classifier().fit(unnamed, y, X_public=unnamed)
+        classifier().fit(unnamed, y, X_public=unnamed.copy())
 
 
 def test_a_schema_that_is_given_is_used(tmp_path, given):
@@ -240,7 +240,7 @@ def test_a_schema_is_for_tables():
     X = np.zeros((400, 2))
     schema = Schema(columns={"age": Number(low=0, high=9)})
     with pytest.raises(InputError, match="A schema is for tables"):
-        classifier(schema=schema).fit(X, Y, X_public=X)
+        classifier(schema=schema).fit(X, Y, X_public=X.copy())
     with pytest.raises(InputError, match="leave out schema=False"):
         classifier(schema=False).fit(read_table(PRIVATE), Y, X_public=read_table(PUBLIC))
     with pytest.raises(InputError, match="one label for each row"):
@@ -288,7 +288,7 @@ def test_a_student_that_is_a_pipeline_is_saved_too_and_named_as_one_without_a_sc
 def test_a_student_of_arrays_is_saved_too(tmp_path):
     X = np.random.default_rng(0).normal(size=(300, 2))
     y = np.where(X[:, 0] > 0, "yes", "no")
-    found = classifier().fit(X, y, X_public=X[:100])
+    found = classifier().fit(X, y, X_public=X[:100].copy())
     found.save(tmp_path / "student")
     student = load_student(tmp_path / "student")
     assert student.encoder is None

@@ -279,7 +279,7 @@ def test_delta_of_a_half_on_50_000_rows_is_refused(terrine, tmp_path, monkeypatc
     monkeypatch.setattr("terrine.estimator.by_teachers.poll_teachers", lambda *_, **__: pytest.fail("taught"))
     X = np.zeros((50_000, 1))
     with pytest.raises(InputError, match=r"δ = 0\.5 is too large for 50,000 units"):
-        classifier(delta=0.5).fit(X, np.array(CLASSES)[np.arange(50_000) % 2], X_public=X[:100])
+        classifier(delta=0.5).fit(X, np.array(CLASSES)[np.arange(50_000) % 2], X_public=X[:100].copy())
     path = tmp_path / "run.toml"
     blobs = '[data]\nname = "blobs"\noptions = {n_private = 50_000}\n'
     path.write_text(blobs + RUN[RUN.index("[teachers]") :].replace("1e-5", "0.5"))
@@ -317,7 +317,7 @@ def test_a_class_of_one_percent_that_is_never_predicted_is_warned_of():
         pytest.warns(AdviceWarning, match="never predicts 'rare' on the public rows"),
         pytest.warns(MissingClassWarning, match="No answer names 1 of the 3 classes: 'rare'"),
     ):
-        model.fit(X, y, X_public=X[6:206])
+        model.fit(X, y, X_public=X[6:206].copy())
     assert "rare" not in model.predict(X)
 
 

@@ -212,7 +212,7 @@ def model(classes: Any) -> PATEClassifier:
 def test_classes_of_several_kinds_are_refused(classes: list[Any]) -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
     with pytest.raises(InputError, match="classes must"):
-        model(classes).fit(X, [classes[0]] * 60, X_public=X)
+        model(classes).fit(X, [classes[0]] * 60, X_public=X.copy())
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_label_of_another_kind_is_refused_by_its_row(classes: list[Any], odd: 
     y = [classes[k % 2] for k in range(60)]
     y[ODD] = odd
     with pytest.raises(InputError, match=f"Row {ODD} of y has a label that is not in `classes`"):
-        model(classes).fit(X, DOORS[door](y, tmp_path), X_public=X)
+        model(classes).fit(X, DOORS[door](y, tmp_path), X_public=X.copy())
 
 
 def test_a_missing_label_is_no_class_of_that_name(tmp_path: Path) -> None:

@@ -138,6 +138,12 @@ def test_the_table_has_a_row_for_each_thing_that_a_route_needs():
     assert choose_route(**PLAN | {"planned_units": None}, **SIZES).rows()[0][0] == "teachers (chosen)"
 
 
+def test_the_page_has_the_table_of_its_numbers():
+    page = (Path(__file__).parents[1] / "docs" / "which_route.md").read_text(encoding="utf-8")
+    for route, needs, has, _ in choose_route(**PLAN, **SIZES).rows():
+        assert f"| {route} | {needs} | {has} | |".replace("|  |", "| |") in page
+
+
 def test_only_public_numbers_are_arguments():
     assert set(inspect.signature(choose_route).parameters) == {*PLAN, *SIZES, "rehearsed"}
 

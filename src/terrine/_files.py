@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import filecmp
 import os
 import secrets
 import shutil
@@ -100,6 +101,21 @@ def _exchange(first: Path, second: Path) -> bool:
     if not hasattr(system, "renameat2"):
         return False
     return bool(system.renameat2(-100, a, -100, b, 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
+
+
+def same_rows_in(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file or folder, or one of them holds the other's rows. Nothing is read."""
+    try:
+        first, second = one.resolve(), other.resolve()
+        inside = first.is_relative_to(second) or second == first / "X.npy"  # a folder's rows are at any depth in it
+        return inside or os.path.samefile(one, other)
+    except OSError:  # one of them is not there, which is said where it is read
+        return False
+
+
+def same_bytes(one: Path, other: Path) -> bool:
+    """Whether two files hold the same; folders never do."""
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def sync_folder(folder: Path) -> None:

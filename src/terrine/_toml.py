@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
+
+_COMMA = re.compile(r"=\s*[+-]?\d+,\d+\s*(#.*)?$")
+
+
+def toml_fault(text: str, error: Exception) -> str:
+    """What is wrong in a text that is not TOML, with the line itself."""
+    said = str(error).rstrip(".")
+    lines, place = text.splitlines(), re.search(r"at line (\d+)", said)
+    if place is None or not 0 < int(place[1]) <= len(lines):
+        return f"{said}."
+    line = lines[int(place[1]) - 1].strip()
+    point = " Numbers are written with a point: 1.0, not 1,0." if _COMMA.search(line) else ""
+    return f"{said}: {line[:100]}{'' if line[-1:] == '.' else '.'}{point}"
 
 
 def toml_key(name: str) -> str:

@@ -230,7 +230,7 @@ def _of_teachers(
     mu = signal(epsilon=epsilon, delta=delta, planned_units=1)
     noise_of_gap = math.sqrt(2) * math.sqrt(2 * questions) / mu
     return (
-        Check(what="public rows for each class", value=n_public / n_classes, needed=float(ANSWERS_EACH)),
+        Check(what="public rows for each class, on average", value=n_public / n_classes, needed=float(ANSWERS_EACH)),
         Check(
             what=f"lead of the winner over the noise, with {questions:,} questions",
             value=AGREE * n_teachers / noise_of_gap,
@@ -253,7 +253,7 @@ def _of_probe(
         found = signal(epsilon=epsilon, delta=delta, planned_units=planned_units, relation=relation)
     except (InputError, PlanError) as error:
         return RouteOption(route="probe", why_not=str(error))
-    check = Check(what="what a class's units say over the noise", value=found / n_classes, needed=SIGNAL)
+    check = Check(what="strength of all units over the noise", value=found, needed=SIGNAL * n_classes)
     return RouteOption(route="probe", checks=(check,))
 
 
@@ -315,4 +315,4 @@ def _error(values: tuple[float, ...] | list[float]) -> float:
 
 
 def _number(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,g}"
+    return f"{value:,.0f}" if value >= 100 else f"{float(f'{value:.2g}'):,g}"

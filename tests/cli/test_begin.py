@@ -101,7 +101,10 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     clinic(here)
     code, out, err = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient", "--units", "1000")
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "Next: terrine run run.toml --dry-run"
+    assert [line for line in out.splitlines() if ": terrine" in line] == [
+        "Next: terrine check private.csv --schema schema.toml",
+        "Then: terrine run run.toml --dry-run",
+    ]
     schema = Schema.from_toml((here / "schema.toml").read_text())
     assert (schema.label, schema.classes, schema.unit) == ("diagnosis", ("benign", "malignant"), "patient")
     assert isinstance(schema.columns["admitted"], Date)
@@ -114,7 +117,9 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     assert settings["teachers"]["number"] == 10
 
     quick(here / "run.toml")
-    assert terrine("run", "run.toml", "--dry-run").code == 0
+    code, out, _ = terrine("run", "run.toml", "--dry-run")
+    assert code == 0
+    assert "terrine check private.csv --schema schema.toml" in out
     assert not (here / "run").exists()
     code, out, err = terrine("run", "run.toml")
     assert code == 0, err
@@ -151,6 +156,8 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     assert 'not in the schema: "color"' in err
     assert "--keep" in err
     assert terrine("predict", "run/student", "more.csv", "--out", "r.csv", "--keep", "color").code == 0
+    assert terrine("predict", "run/student", "more.csv", "--out", "r.csv", "--keep", "patient, color").code == 0
+    assert list(lines(here / "r.csv")[0])[1:3] == ["patient", "color"]
     table(here / "none.csv", [*new[0]], [])
     for words, said in (
         (["none.csv", "--out", "s.csv"], "none.csv: there is no row in it"),
@@ -353,12 +360,21 @@ BAD = [
     (["--private", "notes.md", "--public", "notes.md", "--classes", "a,b"], "notes.md: rows must be in a .csv"),
     (["--private", "texts", "--public", "public_texts", "--classes", "a,b", "--label", "y"], "names of sub-folders"),
     (["--private", "texts", "--public", "public_texts", "--classes", "a,b", "--unit", "p.*_"], "a group in brackets"),
-    (["--private", "pictures", "--public", "pictures", "--classes", "a,b"], "--image-shape 28x28"),
+    (["--private", "pictures", "--public", "more", "--classes", "a,b"], "--image-shape 28x28"),
     (
-        ["--private", "pictures", "--public", "pictures", "--classes", "a,b", "--image-shape", "8"],
+        ["--private", "pictures", "--public", "more", "--classes", "a,b", "--image-shape", "8"],
         "--image-shape 28x28",
     ),
-    (["--private", "r.npz", "--public", "r.npz", "--classes", "a,b", "--unit", "who"], "arrays have their units in"),
+    (["--private", "private.csv", "--public", "./private.csv", *CSV[4:], "--classes", "a,b"], "without any protection"),
+    (["--private", "private.csv", "--public", "copy.csv", *CSV[4:], "--classes", "a,b"], "copy.csv (--public) has the"),
+    ([*CSV, "--classes", "a,b", "--test", "copy.csv"], "copy.csv (--test) has the same rows as private.csv"),
+    ([*CSV[:5], "Diagnosys", "--classes", "a,b"], "Did you mean --label diagnosis?"),
+    ([*CSV, "--classes", "a,b", "--unit", "Patients"], "Did you mean --unit patient?"),
+    (
+        ["--private", "public.csv", "--public", "private.csv", *CSV[4:], "--classes", "a,b"],
+        "but private.csv has it: are --private and --public swapped?",
+    ),
+    (["--private", "r.npz", "--public", "s.npz", "--classes", "a,b", "--unit", "who"], "arrays have their units in"),
 ]
 
 
@@ -368,9 +384,12 @@ def test_what_does_not_fit_is_said_and_nothing_is_written(here, terrine, words, 
     for name in ("texts/a", "public_texts"):
         (here / name).mkdir(parents=True)
         (here / name / "1.txt").write_text("a text")
-    (here / "pictures").mkdir()
+    for name in ("pictures", "more"):
+        (here / name).mkdir()
     (here / "notes.md").write_text("notes")
     np.savez(here / "r.npz", X=np.zeros((2, 2)), y=np.zeros(2, dtype=int))
+    np.savez(here / "s.npz", X=np.zeros((2, 2)))
+    (here / "copy.csv").write_bytes((here / "private.csv").read_bytes())
     code, out, err = terrine("init", *words)
     assert (code, out) == (2, "")
     assert said in err
@@ -462,3 +481,64 @@ def test_the_epsilon_and_a_consensus_for_the_rows_of_a_teacher(here, terrine):
                       "--classes", "no,yes", "--out", here / "x.toml", "--epsilon", "0")  # fmt: skip
     assert refused.code == 2
     assert "--epsilon must be above 0" in refused.err
+
+
+def test_init_says_what_a_newcomer_overlooks(here, terrine):
+    """A forgotten unit, public labels, classes that are spelled in another way, and odd public cells."""
+    clinic(here)
+    private, public = lines(here / "private.csv"), lines(here / "private.csv")[:400]
+    for k, one in enumerate(public):
+        one |= {"customer_no": f"C{k // 2}", "age": "36 years" if k == 6 else one["age"], "diagnosis": "Benign"}
+    for k, one in enumerate(private):
+        one |= {"customer_no": f"C{k // 2}", "Respondent ID": str(k // 2)}
+    table(here / "private.csv", [*COLUMNS, "customer_no", "Respondent ID"], private)
+    table(here / "public.csv", [*COLUMNS[:4], "customer_no", "diagnosis"], public)
+    code, out, _ = terrine("init", *CSV, "--classes", "benign,malignant")
+    assert code == 0
+    schema = Schema.from_toml((here / "schema.toml").read_text())
+    assert "customer_no" in schema.ignore
+    assert "named like an id, with 200 different values in 400 public rows" in (here / "schema.toml").read_text()
+    assert isinstance(schema.columns["age"], Number)
+    for said in (
+        'public.csv has the label\'s column "diagnosis": its labels will be used as public ones',
+        "public.csv has labels that are not in the list of classes: 'Benign'",
+        'Column "customer_no" looks as if it says whose a row is. If so, begin again with --unit customer_no',
+        "begin again with --unit 'Respondent ID'",  # of the private header alone
+        "Column \"age\": 1 public cell is not a number and counts as missing. The first: line 8, '36 years'",
+    ):
+        assert said in out
+    code, out, _ = terrine(
+        "init", *CSV, "--classes", "Benign,malignant", "--unit", "customer_no", "--out", "b/run.toml"
+    )
+    assert code == 0
+    assert "looks as if" not in out
+    assert "not in the list" not in out
+    settings = (here / "run.toml").read_text()
+    assert '\n# neighbors = "unit_added"' in settings
+    assert "docs/" not in settings + (here / "schema.toml").read_text()
+    (here / "run.toml").write_text(settings.replace('# neighbors = "unit_added"', 'neighbors = "unit_added"'))
+    assert read_config(here / "run.toml").privacy.neighbors == "unit_added"
+
+
+def test_a_run_refuses_private_rows_in_the_place_of_public_ones(here, terrine):
+    clinic(here)
+    assert terrine("init", *CSV, "--classes", "benign,malignant").code == 0
+    settings = (here / "run.toml").read_text()
+    (here / "link.csv").symlink_to(here / "private.csv")
+    (here / "hard.csv").hardlink_to(here / "private.csv")
+    for name in ("private.csv", "link.csv", "hard.csv"):
+        (here / "run.toml").write_text(settings.replace('"public.csv"', f'"{name}"'))
+        code, _, err = terrine("run", "run.toml", "--dry-run")
+        assert code == 2
+        assert "data.public and data.private are the same rows (private.csv)" in err
+        (here / "run.toml").write_text(settings.replace("[features]", f'test = "{name}"\n[features]'))
+        code, _, err = terrine("run", "run.toml")
+        assert code == 2
+        assert "data.test and data.private are the same rows" in err
+    swapped = settings.replace('"public.csv"', '"x"').replace('"private.csv"', '"public.csv"')
+    (here / "run.toml").write_text(swapped.replace('"x"', '"private.csv"'))
+    code, _, err = terrine("run", "run.toml", "--dry-run")
+    assert code == 2
+    assert "private.csv has the column 'diagnosis': are data.private and data.public swapped?" in err
+    (here / "run.toml").write_text(settings)
+    assert "--labelled and data.private are the same" in terrine("rehearse", "run.toml", "--labelled", "hard.csv").err

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,6 +191,23 @@ def test_ctrl_c_in_a_run_says_how_it_goes_on(folder, terrine, monkeypatch):
     assert "Do not delete the run's folder: it remembers what was charged." in err
     monkeypatch.setattr("terrine.runs.dry_run.dry_run", interrupt)
     assert terrine("run", "run.toml", "--dry-run").err == "terrine: Interrupted.\n"
+
+
+def test_ctrl_c_while_the_commands_are_loaded_is_as_quiet(monkeypatch, capsys):
+    """Importing the package itself loads next to nothing."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    from terrine.__main__ import main
+
+    monkeypatch.setitem(sys.modules, "terrine.cli", SimpleNamespace(main=interrupt))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "terrine: Interrupted.\n"
+    loaded = [sys.executable, "-c", "import sys, terrine; print('numpy' in sys.modules)"]
+    assert subprocess.run(loaded, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.filterwarnings("default")

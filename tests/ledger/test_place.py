@@ -62,7 +62,7 @@ def test_an_estimator_without_a_ledger_spends_from_the_environments(tmp_path, mo
     X = np.random.default_rng(0).normal(size=(200, 2))
     y = (X[:, 0] > 0).astype(int)
     settings = {"classes": [0, 1], "n_teachers": 10, "delta": 1e-5, "mechanism": GNMax(sigma=9), "n_queries": 40}
-    fitted = PATEClassifier(LogisticRegression(), LogisticRegression(), **settings).fit(X, y, X_public=X[:60])
+    fitted = PATEClassifier(LogisticRegression(), LogisticRegression(), **settings).fit(X, y, X_public=X[:60].copy())
     with Ledger(tmp_path / "shared.sqlite") as ledger:
         assert ledger.summary().queries == 40
         assert ledger.budget.guarantee() == fitted.guarantee_

@@ -134,6 +134,7 @@ def test_an_epsilon_may_stand_for_the_noise_of_gnmax(tmp_path):
         ("number = 50", "number = true", "`teachers.number` must be a whole number"),
         ('label = "ill"', "image_shape = [3, true]", "`data.image_shape[1]` must be a whole number"),
         ("seed = 7", "seed = ", "run.toml is not TOML in UTF-8: "),
+        ("seed = 7", "seed = 7,5  # half", "column 9): seed = 7,5  # half. Numbers are written with a point: 1.0, not"),
         (
             "queries = 200",
             'queries = 200\nask = "representative"',

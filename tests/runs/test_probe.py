@@ -18,6 +18,7 @@ from tests.soak import amount
 from terrine.errors import InputError, LedgerError, StoreError
 from terrine.ledger import Ledger
 from terrine.probe import Probe
+from terrine.probe.settings import signal
 from terrine.relations import Relation
 from terrine.runs.config import PrivacyConfig, ProbeConfig, RunConfig, differences, read_settings, write_config
 from terrine.runs.dry_run import dry_run
@@ -189,7 +190,15 @@ def test_each_stage_is_a_command(here, terrine):
     assert code == 2
     assert "nobody votes in it" in err
     assert terrine("label", "run").out.splitlines()[-1] == "Next: terrine learn run"
+    assert terrine("run", "run", "--dry-run").out.startswith("run was begun, and its budget is fixed.")
     assert terrine("learn", "run").out.splitlines()[-1] == "Next: terrine report run"
+    for source in ("run", "run.toml"):
+        said = terrine("run", source, "--dry-run").out
+        assert said.startswith("run is finished, and what it costs is spent.")
+        assert "spelled as in" not in said
+    other = changed(here, ("epsilon = 4.0", "epsilon = 5.0"))
+    assert "is finished" not in terrine("run", other, "--dry-run").out
+    changed(here)
     assert terrine("report", "run").out.strip() == str(Path("run/report.html"))
     for words in (("report", "run", "--reveal"), ("run", "run", "--reveal"), ("teach", "run", "--reveal")):
         code, _, err = terrine(*words)
@@ -298,7 +307,12 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(here, terrine):
     assert (facts["guarantee"]["relation"], facts["planned_units"]) == ("unit_any", 400)
     code, out, _ = terrine("run", "run.toml", "--dry-run", "--plot", "plan.svg")
     assert code == 0
-    assert "noise" in out
+    assert 'With neighbors = "unit_added" in [privacy] half the noise would be enough for this ε.' in out
+    strength = signal(epsilon=4.0, delta=1e-5, planned_units=400, relation=Relation.UNIT_ANY)
+    assert f"At ε = 4 all of them together are about {strength:,.0f} times as strong as the noise" in " ".join(
+        out.split()
+    )
+    assert "Are the classes spelled as in private.csv?" in out
     assert (here / "plan.svg").exists()
     code, _, err = terrine("run", "run.toml", "--plot", "plan.svg")
     assert code == 2

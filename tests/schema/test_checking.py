@@ -76,19 +76,56 @@ def test_the_command_says_that_its_output_is_secret_and_quotes_no_cell(tmp_path:
     done = run("check", file, "--schema", schema)
     assert done.returncode == 0
     assert not done.stderr
-    assert done.stdout.splitlines()[:5] == [
+    assert done.stdout.splitlines() == [
         "secret: depends on private rows",
+        "\"ill\": no row has the class 'yes'",
+        '"ill": 1 of 3 rows: missing label',
+        '"who": 2 of 3 rows: missing unit',
+        "1 of 3 rows: wrong number of cells",
+        '"age": 1 of 3 rows: not a number',
+        '"job": 1 of 3 rows: unknown category',
+        "one by one:",
         'line 3: "age": not a number',
         'line 3: "job": unknown category',
         'line 3: "who": missing unit',
         "line 4: wrong number of cells",
+        'line 4: "ill": missing label',
+        'line 4: "who": missing unit',
     ]
-    assert 'in all: 1 x "age": not a number' in done.stdout
     assert not {"xyzzy", "baker"} & set(done.stdout.replace('"', " ").split())
     few = run("check", file, "--schema", schema, "--most", "1")
     assert "... and 5 more" in few.stdout
     written(tmp_path, GOOD)
+    written(tmp_path, GOOD, GOOD.replace(",no,", ",yes,"))
     assert run("check", file, "--schema", schema).stdout == "secret: depends on private rows\nno faults\n"
+
+
+def test_labels_that_are_no_class_are_summed_up(terrine, tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+    rows = [GOOD.replace(",no,", f",{label},") for label in ["No"] * 90 + ["Yes"] * 2 + ["yes"]]
+    file = written(tmp_path, *rows)
+    out = terrine("check", file, "--schema", tmp_path / "schema.toml").out.splitlines()
+    assert out[1] == "\"ill\": no row has the class 'no'"
+    assert out[2] == "\"ill\": 92 of 93 rows: unknown label: 'No' (90), 'Yes' (2)"
+    assert len(out) == 45
+    assert out[-1] == "... and 52 more (--most 92)"
+
+
+def test_a_table_without_label_and_unit_is_checked_without_them(terrine, tmp_path: Path) -> None:
+    """Unless a column looks like theirs."""
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+    words = ("check", tmp_path / "private.csv", "--schema", tmp_path / "schema.toml")
+    written(tmp_path, GOOD.removesuffix(",no,ann").replace("47", "147"), header=HEADER.removesuffix(",ill,who"))
+    found = terrine(*words)
+    assert found.code == 0
+    assert found.out.splitlines()[1:4] == [
+        'no column "ill" (label): all else is checked',
+        'no column "who" (unit): all else is checked',
+        '"age": 1 of 1 rows: above the bounds',
+    ]
+    assert "no column" not in terrine(*words, "--public").out
+    written(tmp_path, GOOD, header=HEADER.replace("ill", "Ill"))
+    assert 'there is no column "ill", but "Ill" looks like it' in terrine(*words).err
 
 
 def test_only_a_header_is_refused(tmp_path: Path) -> None:

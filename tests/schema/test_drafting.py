@@ -12,6 +12,7 @@ import pytest
 
 from terrine.errors import DataError, InputError
 from terrine.schema import Category, Date, Flag, Kind, Number, Ordered, Schema, Text, draft, read_table
+from terrine.schema.drafting import odd_cells, unit_columns
 
 N = 60
 WORDS = [f"word{k}" for k in range(N)]
@@ -83,7 +84,7 @@ def test_a_date_that_two_formats_read_says_so() -> None:
 def test_one_odd_public_cell_does_not_change_the_kind() -> None:
     found = draft(read_table({"x": [*map(str, range(5, 99)), "unknown", "5"]}))
     assert found.columns["x"] == Number(low=0, high=100, blanks=True)
-    assert "1 public cells cannot be read" in found.notes["x"]
+    assert "1 public cell that cannot be read: missing" in found.notes["x"]
     days = [f"2020-01-{1 + k % 31:02}" for k in range(60)]
     assert isinstance(kind_of([*days, "soon", "2020-01-01"]), Date)
     assert isinstance(kind_of([*repeated("5", "6"), *["unknown"] * 10]), Category)  # too many odd ones
@@ -106,6 +107,8 @@ def test_skewed_numbers_are_on_a_logarithmic_scale() -> None:
         ("customerId", [k * 7919 % 10_007 for k in range(1, N + 1)], "named like an id"),
         ("member_id", [k * 7919 % 10_007 for k in range(1, N + 1)], "named like an id"),
         ("x", WORDS, "a different word or code in every public row"),
+        ("patient_no", [k // 2 for k in range(N)], f"named like an id, with {N // 2:,} different values"),
+        ("Respondent ID", [f"R{k // 2}" for k in range(N)], "named like an id"),
     ],
 )
 def test_columns_that_tell_nothing_are_left_out_with_a_reason(name: str, cells: list[Any], reason: str) -> None:
@@ -114,6 +117,28 @@ def test_columns_that_tell_nothing_are_left_out_with_a_reason(name: str, cells: 
     assert reason in schema.notes[name]
     line = next(line for line in schema.to_toml().splitlines() if reason in line)
     assert line.strip().startswith(f'"{name}", #')
+
+
+def test_columns_that_look_as_if_they_named_a_person() -> None:
+    """By name, with more than a few values; or a code in every row. Neither a list of wards nor amounts."""
+    table = read_table(
+        {"patient": [k // 3 for k in range(N)], "ward_no": [k % 4 for k in range(N)], "codes": WORDS, "label": WORDS,
+         "account_key": [k + 0.5 for k in range(N)], "income": [k * 7919 % 10_007 for k in range(N)]}
+    )  # fmt: skip
+    assert unit_columns(table, draft(table, label="label", classes=["a", "b"])) == ["patient", "codes"]
+    assert unit_columns(table, draft(table, label="label", classes=["a", "b"], unit="patient")) == ["codes"]
+
+
+def test_odd_public_cells_are_named_with_their_line(tmp_path: Path) -> None:
+    rows = [*(f"{k},{k % 9},a b {k}" for k in range(90)), *["x,y,7"] * 4, *["1,y,7"] * 10]
+    (tmp_path / "p.csv").write_text("\n".join(["age,size,note", *rows]))
+    table = read_table(tmp_path / "p.csv")
+    assert odd_cells(table, draft(table)) == [
+        "Column \"age\": 4 public cells are not a number and count as missing. The first: line 92, 'x'. Correct them "
+        "in the file if they are wrong.",
+        "Column \"size\": it is read as words, though most public cells are numbers. The first: line 92, 'y'. If it is "
+        "a number, correct the file and begin again.",
+    ]
 
 
 def test_different_amounts_are_no_ids() -> None:

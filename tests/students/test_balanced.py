@@ -82,7 +82,9 @@ def test_a_class_weight_that_is_set_is_left_alone():
 def test_a_class_that_is_never_predicted_is_named():
     X, y = rows(400)
     fitted = fit_student(SupervisedStudent(estimator=LogisticRegression(C=1e-6)), X, y, classes=CLASSES, seed=0)
-    with pytest.warns(AdviceWarning, match="never predicts 'rare' on the public rows. Try a balanced student"):
+    with pytest.warns(
+        AdviceWarning, match="never predicts 'rare' on the public rows. First ask whether the private rows spell"
+    ):
         warn_of(fitted, X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

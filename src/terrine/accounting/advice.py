@@ -28,6 +28,7 @@ WEAK_EPSILON = 10.0
 ACCURATE = 0.8  # share of answers that name the plurality, below which a student learns mostly noise
 # Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
+_EXPECT = ((450.0, "a few points below"), (150.0, "clearly below"), (WEAK_SIGNAL, "well below"))
 _TOO_FEW = ("fewer_answers_than_classes", "few_answers")
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
 
@@ -197,7 +198,11 @@ def advise_probe(
 def _about_signal(signal: float, epsilon: float, units: Units, enough: float | None) -> list[Finding]:
     what = f"{units.number:,} units{'' if units.public else ' (planned)'}"
     if signal >= WEAK_SIGNAL:
-        says = f"The probe learns from {what}, which is enough at ε = {epsilon:g}."
+        says = (
+            f"The probe learns from {what}. At ε = {epsilon:g} all of them together are about {signal:,.0f} times as "
+            f"strong as the noise: expect its accuracy {next(words for least, words in _EXPECT if signal >= least)} "
+            "that of a linear model without privacy."
+        )
         return [Finding(code="units", severity="info", says=says)]
     least = units.number * WEAK_SIGNAL / signal
     tens = 10 ** math.floor(math.log10(least))

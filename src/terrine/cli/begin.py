@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from terrine._toml import toml_value
 from terrine.accounting.advice import consensus_for
 from terrine.cli.common import app
 from terrine.errors import InputError
+
+if TYPE_CHECKING:
+    from terrine.schema import Schema
 
 TABLE, TEXTS, IMAGES, ARRAYS = "a table", "a folder of texts", "a folder of images", "arrays"
 ROWS_PER_TEACHER, ROWS_PER_CLASS = 100, 4  # what a teacher should see at least
@@ -51,8 +54,11 @@ def init_command(
 ) -> None:
     """Write run.toml and schema.toml for your files, with comments.
 
-    The schema is drafted from the public file alone. Of the private file only the names of its columns are read.
+    The schema is drafted from the public file alone. Of the private file only the names of its columns are read, and
+    whether it is the public file over again.
     """
+    from terrine.cli.first_look import check_apart, next_steps, remarks
+
     if not 0 < epsilon < math.inf:
         raise InputError(f"--epsilon must be above 0, got {epsilon:g}.")
     kind = _kind(public)
@@ -63,6 +69,9 @@ def init_command(
     for path in (private, *([] if test is None else [test])):
         if (own := _kind(path)) != kind:
             raise InputError(f"{path.name} is {own} and {public.name} is {kind}: they must be of one kind.")
+    check_apart(private, public, option="--public")
+    if test is not None:
+        check_apart(private, test, option="--test")
     if label is not None and kind != TABLE:
         raise InputError(f"--label names a column of a table; {_labels_of(kind)}.")
     if image_shape is not None and kind != IMAGES:
@@ -75,7 +84,7 @@ def init_command(
     shape = _shape(image_shape) if kind == IMAGES else None
     schema = _schema(private, public, label=label, unit=unit, names=names) if table else None
     if schema is not None:
-        _write(out.parent / "schema.toml", schema)
+        _write(out.parent / "schema.toml", schema.to_toml())
     text = _settings(
         out.parent,
         files={"private": private, "public": public, "test": test},
@@ -91,7 +100,9 @@ def init_command(
     print(f"{out}: the settings, with comments; change what you like.")
     if schema is not None:
         print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
-    print(f"Next: terrine run {out} --dry-run")
+    for one in remarks(private, public, schema, classes=names):
+        print(f"- {one}")
+    print("\n".join(next_steps(private, out, table=table)))
 
 
 def _kind(path: Path) -> str:
@@ -132,6 +143,7 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, kind: s
         return sorted(entry.name for entry in test.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if test is not None and kind in (TABLE, TEXTS):
         from terrine.schema import draft, read_table
+        from terrine.schema.schema import nearest
         from terrine.schema.tables import LABEL_COLUMN
 
         column = LABEL_COLUMN if test.is_dir() else label
@@ -139,7 +151,9 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, kind: s
             raise InputError("Name the label's column with --label.")
         rows = read_table(test)
         if column not in rows.names:
-            raise InputError(f"{test.name} has no column {column!r} (--label).")
+            close = nearest(column, rows.names)
+            meant = "" if close is None else f' Did you mean --label "{close}"?'
+            raise InputError(f"{test.name} has no column {column!r} (--label).{meant}")
         return list(draft(rows, label=column, source=test.name).classes)
     raise InputError(
         "List the label's values with --classes a,b,c, or give public labelled rows with --test. The values are "
@@ -147,8 +161,9 @@ def _classes(given: str | None, *, test: Path | None, label: str | None, kind: s
     )
 
 
-def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> str:
-    """The draft as TOML."""
+def _schema(private: Path, public: Path, *, label: str | None, unit: str | None, names: list[str]) -> Schema:
+    """The draft."""
+    from terrine.cli.first_look import check_columns
     from terrine.schema import draft, read_table
     from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
 
@@ -159,13 +174,7 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
     rows = read_table(public)
     if not private.is_dir():
         header = read_table(private).names
-        for name, option in ((label, "--label"), (unit, "--unit")):
-            if name is not None and name not in header:
-                raise InputError(f"{private.name} has no column {name!r} ({option}).")
-        if not any(name in header for name in rows.names if name not in (label, unit)):
-            raise InputError(
-                f"{private.name} has none of the columns of {public.name}. Does it start with a line of column names?"
-            )
+        check_columns(private, header, public, rows.names, label=label, unit=unit)
         extra = [name for name in header if name not in (*rows.names, label, unit)]
     else:
         extra = []
@@ -174,7 +183,7 @@ def _schema(private: Path, public: Path, *, label: str | None, unit: str | None,
     found = replace(found, ignore=(*found.ignore, *extra), notes=notes)
     if not private.is_dir():
         found.match(read_table(private), role=private.name)
-    return found.to_toml()
+    return found
 
 
 def _settings(
@@ -191,7 +200,12 @@ def _settings(
 ) -> str:
     planned = units or UNITS
     teachers = n_teachers(planned, n_classes=n_classes)
-    lines = ["# Settings of a run. All of this is public: anyone may read it.", "", "[data]"]
+    lines = [
+        "# Settings of a run. All of this is public: anyone may read it.",
+        '# The pages "Runs" and "Choosing ε, δ and consensus" of the documentation describe them; terrine run --help.',
+        "",
+        "[data]",
+    ]
     for name, path in files.items():
         if path is not None:
             lines.append(f"{name} = {toml_value(_relative(path, folder))}")
@@ -208,7 +222,7 @@ def _settings(
     lines += [
         "",
         "[features]",
-        'kind = "auto"  # what teachers, probe and student see of a row, from the public rows alone (docs/features.md)',
+        'kind = "auto"  # what teachers, probe and student see of a row, from the public rows alone',
         "",
         "[teachers]  # taught only if the run takes this route",
         f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
@@ -221,9 +235,12 @@ def _settings(
         '#   why. "teachers" fixes the one; "probe" the other, without [teachers], mechanism and consensus',
         f"epsilon = {epsilon}  # the guarantee: smaller protects more, and teaches less",
         f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
+        '# neighbors = "unit_added"  # take out the # at the front, and the guarantee is for a person or row that is',
+        "#   added or removed, not for one that changes into another: a probe then needs half the noise. Without a",
+        '#   column of persons it goes with route = "probe" alone',
         'mechanism = "gnmax"  # of teachers, as consensus is',
         f"consensus = {consensus_for(planned / teachers)}  # an assumption: the share of teachers that agree on an",
-        f"#   ordinary row, here as the guide says for {planned // teachers:,} rows a teacher (docs/guides/epsilon.md)",
+        f"#   ordinary row, a guess for {planned // teachers:,} rows a teacher",
         "",
         "[student]",
         'kind = "auto"  # several are compared, at no cost in privacy; the report shows how they did',
@@ -275,7 +292,8 @@ def predict_command(
     new: Annotated[Path, typer.Argument(metavar="ROWS", help="New rows: a table, an array file or a folder.")],
     out: Annotated[Path, typer.Option(help="The predictions, a .csv file.")],
     keep: Annotated[
-        list[str] | None, typer.Option(help="A column of ROWS to copy, such as an id; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Columns of ROWS to copy, such as an id, separated by commas; may be given several times."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -303,7 +321,8 @@ def predict_command(
     folder = inner if inner.is_dir() else student
     found = load_student(folder, encoder=encoder)
     _check_out(out, folder, encoder)
-    n, there = write_predictions(found, new, out, keep=keep or (), accept_unreadable=accept_unreadable, force=force)
+    kept = [name.strip() for one in keep or () for name in one.split(",")]
+    n, there = write_predictions(found, new, out, keep=kept, accept_unreadable=accept_unreadable, force=force)
     print(f"{out}: {n:,} predictions{', which were there already: nothing was written' if there else ''}.")
 
 

@@ -309,7 +309,7 @@ def run_command(
     If it is interrupted, the same command goes on where it stopped.
     """
     if dry_run:
-        describe(source, as_json=as_json, plot=plot)
+        describe(source, folder=source if source.is_dir() else out or Path(source.stem), as_json=as_json, plot=plot)
         return
     if plot is not None:
         raise InputError("--plot goes with --dry-run: it shows a plan. report.html has the pictures of a run.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,28 +28,36 @@ def schema_command(
 
     Never give it private rows.
     """
+    from terrine.cli.first_look import unit_hints
     from terrine.schema import draft, read_table
+    from terrine.schema.drafting import odd_cells
 
     listed = None if classes is None else [one.strip() for one in classes.split(",")]
     table = read_table(public)
     found = draft(table, label=label, classes=listed, unit=unit, ignore=ignore or (), source=public.name)
     print(found.to_toml(), end="")
+    for one in (*unit_hints(table, (), found), *odd_cells(table, found)):
+        print(f"terrine: warning: {one}", file=sys.stderr)
 
 
 @app.command("check")
 def check_command(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="The table, most often the private one.")],
     schema: Annotated[Path, typer.Option(help="The schema, a TOML file.")],
-    public: Annotated[bool, typer.Option("--public", help="The table may lack label and unit.")] = False,
-    most: Annotated[int, typer.Option(help="List at most this number of faults.", min=0)] = 1000,
+    public: Annotated[
+        bool, typer.Option("--public", help="Say nothing of a label or a unit that is not there.")
+    ] = False,
+    most: Annotated[int, typer.Option(help="List at most this number of faults.", min=0)] = 40,
 ) -> None:
     """List cells that are not as the schema says. Secret.
 
-    By line and column, without the cells themselves.
+    First how many there are in each column, and labels that are not in the list of classes; then by line and column,
+    without the cells themselves. A table without label or unit is checked without them.
 
     The exit code is 0 whatever the cells hold; it is 2 where the header does not fit the schema.
     """
     from terrine.schema import Schema, check, read_table
+    from terrine.schema.checking import summary
 
     try:
         known = Schema.from_toml(schema.read_text(encoding="utf-8"))
@@ -58,12 +66,17 @@ def check_command(
     found = read_table(table)
     faults = check(known, found, role=table.name, public=public)
     print(_SECRET)
+    for column, what in ((known.label, "label"), (known.unit, "unit")):
+        if column is not None and column not in found.names and not public:
+            print(f'no column "{column}" ({what}): all else is checked')
+    for line in summary(known, found, faults):
+        print(line)
+    if faults and most:
+        print("one by one:")
     word = "row" if found.lines is None else "line"
     for fault in faults[:most]:
         print(f"{word} {fault.line}: " + (f'"{fault.column}": {fault.what}' if fault.column else fault.what))
     if len(faults) > most:
-        print(f"... and {len(faults) - most:,} more")
-    for (column, what), n in sorted(Counter((one.column, one.what) for one in faults).items()):
-        print(f"in all: {n:,} x " + (f'"{column}": {what}' if column else what))
+        print(f"... and {len(faults) - most:,} more (--most {len(faults)})")
     if not faults:
         print("no faults")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +48,7 @@ def publishes_cost(run: Run | RemoteRun) -> bool:
     return isinstance(run, Run) and run.config.privacy.publish_cost and run.guarantee().cost is None
 
 
-def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
+def describe(source: Path, *, folder: Path, as_json: bool, plot: Path | None) -> None:
     """A run's plan and its worst-case cost; nothing is written but the plot."""
     from terrine.runs.config import RemoteConfig, read_settings
     from terrine.runs.dry_run import DryRun, dry_run
@@ -72,6 +74,11 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
     else:
         from terrine.report.tables import print_advice
 
+        begun = (folder / "ledger.json").is_file() and _same_settings(path, folder)
+        if begun and (folder / "student").is_dir():
+            print(f"{folder} is finished, and what it costs is spent. This is the plan that it followed:")
+        elif begun:
+            print(f"{folder} was begun, and its budget is fixed. This is the plan that it follows:")
         if found.choice is not None:
             print_choice(found.choice)
         if isinstance(found, DryRun):
@@ -79,9 +86,34 @@ def describe(source: Path, *, as_json: bool, plot: Path | None) -> None:
         else:
             print_probe_dry_run(found)
         print_advice(found.advice)
+        if not begun:
+            _ask_for_check(path)
         if plot is not None:
             print(f"Plot: {plot}")
     found.advice.check()  # a run would stop here
+
+
+def _same_settings(settings: Path, folder: Path) -> bool:
+    """Whether a run directory is that of these settings."""
+    from terrine.runs.config import differences, read_settings
+
+    kept = folder / "config.toml"
+    return kept.is_file() and not differences(read_settings(settings), read_settings(kept))
+
+
+def _ask_for_check(settings: Path) -> None:
+    """Labels that are no class stop nothing, for others could see that: their owner must look."""
+    from terrine.runs.config import ProbeConfig, RunConfig, read_settings
+
+    given = read_settings(settings)
+    if not isinstance(given, RunConfig | ProbeConfig) or given.data.private is None or given.data.public is None:
+        return
+    here = [shlex.quote(os.path.relpath(one)) for one in (given.data.private, given.data.schema_file) if one]
+    how = f": terrine check {here[0]} --schema {here[1]}" if given.data.schema_file is not None else ""
+    print(
+        f"- Are the classes spelled as in {given.data.private.name}? Rows of another spelling are left out, and no "
+        f"message says so. Look first, for your eyes only{how}"
+    )
 
 
 def _plot_routes(found: DryRun | ProbeDryRun, path: Path) -> None:
@@ -109,6 +141,7 @@ def print_choice(choice: RouteChoice) -> None:
         table.add_row(*map(escape, row[: len(table.columns)]))
     Console().print(table)
     print(choice.reason)
+    print('The page "Which route?" of the documentation explains each line.')
 
 
 def print_probe_dry_run(found: ProbeDryRun) -> None:
@@ -118,6 +151,8 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     from rich.table import Table
 
     from terrine.accounting.curves import round_up
+    from terrine.relations import Relation
+    from terrine.training_budget import contributions_changed
 
     table = Table(title="What this run would do", title_style="bold", show_header=False)
     table.add_column()
@@ -137,6 +172,12 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, of the whole training")
     table.add_row("neighbors", "", found.guarantee.relation.sentence)
     Console().print(table)
+    if contributions_changed(found.guarantee.relation) > 1:
+        also = ' and route = "probe"' if found.choice and found.guarantee.relation == Relation.ROW_REPLACED else ""
+        print(
+            f'- With neighbors = "unit_added"{also} in [privacy] half the noise would be enough for this ε. The '
+            "guarantee is then for a unit that is added or removed, not for one that changes into another."
+        )
 
 
 def print_probe(shown: PublishedProbe) -> None:

@@ -26,7 +26,7 @@ from terrine.estimator.columns import taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
 from terrine.estimator.people import People, check_route, people_of
 from terrine.estimator.plan import FitPlan
-from terrine.estimator.rows import both_sides, new_rows
+from terrine.estimator.rows import both_sides, new_rows, refuse_private
 from terrine.estimator.seen import FeatureInput, Sides, features_of, sides_of, wanted
 from terrine.executors import Executor
 from terrine.mechanisms import Mechanism
@@ -280,6 +280,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _ready(self, X: Any, y: Any, X_public: Any, unit: Any, groups: Any, y_public: Any) -> _Ready:
         """All that comes before a plan: settings and rows checked, features made, the route chosen."""
+        given = X, X_public
         label, whose = (one if isinstance(one, str) else None for one in (y, groups if unit is None else unit))
         X, y, X_public, unit, groups = self._by_name(X, y, X_public, unit, groups)
         check_route(self, unit=groups if unit is None else unit)
@@ -293,6 +294,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if self.delta is None:
             raise InputError("delta is missing: give a number below 1 / number of people.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
+        refuse_private(*given)
         featured = wanted(self) is not None
         teacher = teacher_of(self.teacher, on_features=featured)
         learners = [FeatureInput()] if featured else [teacher, student_of(self.student)]

@@ -24,6 +24,23 @@ from terrine.errors import InputError
 from terrine.estimator.learners import names_are_wanted, nan_is_taken, tables_are_taken
 from terrine.schema import read_table
 
+_WORK = 1_000_000  # steps in the search for an element that two views share
+
+
+def refuse_private(X: Any, X_public: Any) -> None:
+    """Refuse private rows as public ones: one object, or arrays that share memory."""
+    shared = X is X_public
+    if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray) and not shared:
+        try:
+            shared = np.shares_memory(X, X_public, max_work=_WORK)  # type: ignore[arg-type]  # numpy declares -1 and 0 alone
+        except np.exceptions.TooHardError:  # views of odd steps: nobody knows
+            shared = False
+    if shared:
+        raise InputError(
+            "X_public has rows of X: they are the same object, or share memory. Public rows are used without any "
+            "protection: give other rows, which anyone may see."
+        )
+
 
 def both_sides(
     model: Any, X: Any, y: ArrayLike, X_public: Any, unit: Any, *, learners: Sequence[Any]

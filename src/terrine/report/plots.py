@@ -168,7 +168,9 @@ def signal_plot(line: SignalLine, path: Path) -> None:
     axes.plot(line.epsilons, line.signals, color=_SERIES[0], lw=2)
     axes.plot(*line.here, "o", color=_SERIES[0], ms=8)
     axes.annotate(f"this plan, ε = {line.here[0]:.3g}", line.here, xytext=(8, -14), textcoords="offset points")
-    axes.set(xscale="log", yscale="log", xlabel="ε (lower is more private)", ylabel="what the units say over the noise")
+    axes.set(
+        xscale="log", yscale="log", xlabel="ε (lower is more private)", ylabel="strength of all units over the noise"
+    )
     axes.set_xlim(line.epsilons[0], line.epsilons[-1])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

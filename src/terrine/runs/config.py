@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, ValidationError, field_validator, model_validator
 
-from terrine._toml import toml_key, toml_value
+from terrine._toml import toml_fault, toml_key, toml_value
 from terrine.errors import InputError
 from terrine.runs.config_words import in_words, shown
 from terrine.runs.cost_config import COST_KEYS, CostSettings
@@ -154,9 +154,8 @@ class PrivacyConfig(_Part, CostSettings):
             "rounds": () if self.epsilon is None else ("epsilon", "consensus"),
         }[self.mechanism]
         about = "a plan (no `mechanism` is set)" if self.mechanism is None else f'mechanism = "{self.mechanism}"'
-        for name in needed:
-            if getattr(self, name) is None:
-                raise ValueError(f"{about} needs `{name}`")
+        if missing := next((name for name in needed if getattr(self, name) is None), None):
+            raise ValueError(f"{about} needs `{missing}`")
         planned = {None: ("min_accuracy", "queries"), "confident": ("answers",)}.get(self.mechanism, ())
         if self.mechanism == "rounds" and self.epsilon is not None:
             planned = ("min_accuracy",)
@@ -442,7 +441,8 @@ def read_settings(path: str | Path) -> Settings:
     except IsADirectoryError:
         raise InputError(f"{path} is a folder. Give the TOML file of a run's settings.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML in UTF-8: {str(error).rstrip('.')}.") from None
+        text = path.read_text(encoding="utf-8", errors="replace")
+        raise InputError(f"{path} is not TOML in UTF-8: {toml_fault(text, error)}") from None
     data = given.get("data")
     if isinstance(data, dict):
         for name in ("private", "public", "test", "schema"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine._files import write_atomically
+from terrine._files import same_rows_in, write_atomically
 from terrine.datasets import (
     PrivateData,
     PublicData,
@@ -50,6 +50,8 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
         return load(data.name, **data.options)
     assert data.private is not None
     assert data.public is not None
+    _refuse_private(data, data.public, role="data.public")
+    _refuse_private(data, data.test, role="data.test")
     options: dict[str, Any] = {"unit": data.unit, "image_shape": data.image_shape}
     if is_table(data.public):
         begun = run is not None and (run / "partition.npz").is_file()
@@ -57,12 +59,16 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
             return _as_before(data)
         public = read_table(data.public)
         schema = schema_of(data, public)
-        schema.match(  # before anything is read
-            read_table(data.private, unit=data.unit if data.private.is_dir() else None),
-            role=data.private.name,
-            need_label=True,
-            need_unit=schema.unit is not None,
-        )
+        private_names = read_table(data.private, unit=data.unit if data.private.is_dir() else None)
+        try:  # before anything is read
+            schema.match(private_names, role=data.private.name, need_label=True, need_unit=schema.unit is not None)
+        except DataError as error:
+            if schema.label not in private_names.names and schema.label in public.names:
+                raise DataError(
+                    f"{error} {data.public.name} has the column {schema.label!r}: are data.private and data.public "
+                    "swapped?"
+                ) from None
+            raise
         encoder = encoder_of(schema, public, role=data.public.name, run=run, texts=texts)
         private = read_private(data.private, encoder=encoder, **options)
         rows = PublicData(encoder.transform(public))
@@ -73,6 +79,15 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
     private = read_private(data.private, classes=classes, **options)
     rows = read_public(data.public, image_shape=data.image_shape)
     return _own_task(data, public=rows, private=private, classes=classes)
+
+
+def _refuse_private(data: DataConfig, file: Path | None, *, role: str) -> None:
+    """Refuse private rows in the place of public ones: all that is done with public rows is shown."""
+    if file is not None and data.private is not None and same_rows_in(data.private, file):
+        raise InputError(
+            f"{role} and data.private are the same rows ({data.private.name}). Public rows are shown without any "
+            f"protection: give {role} other rows, which anyone may see."
+        )
 
 
 def public_task_of(
@@ -158,6 +173,7 @@ def labelled_of(
         if found.public_y is None:
             raise InputError(f"The data set {data.name} has no labels for its public rows to rehearse with.")
         return found.public.X, found.public_y, found.classes
+    _refuse_private(data, file, role="--labelled")
     if file is None:
         raise InputError("A rehearsal needs labeled public rows: name their file with --labelled.")
     assert data.public is not None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from terrine.errors import DataError, InputError
-from terrine.schema.cells import flag_of, interned, is_missing, number_of
+from terrine.schema.cells import FINE, UNREADABLE, decode, flag_of, interned, is_missing, number_of
 from terrine.schema.kinds import ISO, Category, Cycle, Date, Flag, Kind, Number, Ordered, Text, moment_of
 from terrine.schema.schema import MISSING, Schema
 from terrine.schema.tables import Table
@@ -27,7 +27,14 @@ FEW_ROWS = 20  # below this, values that are all different are no sign of an id
 _CLOCK = ("", " %H:%M", " %H:%M:%S")
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")
 _FORMATS = (ISO, *(day + clock for day in _DAYS for clock in _CLOCK), "%H:%M", "%H:%M:%S")
-_ID_NAME = re.compile(r"(^|[\W_])(id|uuid|guid|key|index|nr|no|number)$|[a-z]I[dD]$", re.IGNORECASE)
+_ID_NAME = re.compile(
+    r"(^|[\W_])(id|uuid|guid|key|index|nr|no|num|number|ssn|mrn|email|e-mail)\.?$|^(id|uuid|guid)[\W_]|(?-i:[a-z]I[dD]$)"
+    r"|^(patient|person|customer|client|user|member|respondent|subject|participant|employee|student|household)(id|no|nr)?$",
+    re.IGNORECASE,
+)
+NEARLY = 0.5  # different values a row, from which a column that is named like an id is one
+MANY = 20  # different values, below which a column that is named like an id is a list of a few things, as wards are
+MOSTLY = 0.8  # share of cells that are numbers, from which a column that is no number is worth a word
 _RANGE = re.compile(r"[<>]?=?\s*(\d+(?:\.\d+)?)\s*(?:(?:-|–|to)\s*\d+(?:\.\d+)?|\+|and over|or more)?")
 
 
@@ -84,7 +91,7 @@ def _top(source: str) -> str:
         "change it. Bounds are those of the public rows, widened to round numbers: numbers beyond them are clipped.\n"
         "Change what you know better, from what is known in public and not from the private rows.\n"
         'If the values of a category have an order, list them in it and say kind = "ordered".\n'
-        'blanks = true: "is missing" is a column of its own. All kinds are described in docs/schema.md.'
+        'blanks = true: "is missing" is a column of its own. The page "Schemas" of the documentation has all kinds.'
     )
 
 
@@ -120,6 +127,8 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     if len(found) == 2 and {flag_of(cell) for cell in found} == {0.0, 1.0}:
         return Flag(blanks=blanks), f"values: {', '.join(found)}"
     unique = len(found) == n_rows >= FEW_ROWS
+    if not unique and names_unit(name) and len(found) >= max(MANY, NEARLY * n_there) and all(map(_is_code, found)):
+        raise _Ignored(f"named like an id, with {len(found):,} different values in {n_rows:,} public rows")
     for decimal in (".", ","):
         numbers = {cell: number_of(cell, decimal) for cell in found}
         if _share(numbers, found) >= READABLE:
@@ -143,6 +152,60 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     return Text(characters=median <= SHORT, blanks=blanks), note
 
 
+def names_unit(name: str) -> bool:
+    """Whether a column's name looks as if the column said whose a row is."""
+    return _ID_NAME.search(name.strip()) is not None
+
+
+def unit_columns(public: Table, schema: Schema) -> list[str]:
+    """Columns of a public table that look as if they said whose a row is: by name, or a code in every row."""
+    found = []
+    for name in public.names:
+        if name in (schema.label, schema.unit) or not (names_unit(name) or name in schema.ignore):
+            continue
+        cells = {cell for cell in interned(public.column(name))[0] if not is_missing(cell, frozenset(MISSING))}
+        coded = len(cells) == len(public) >= FEW_ROWS and not any(number_of(cell) is not None for cell in cells)
+        several = len(cells) > 2 and len(cells) >= min(MANY, NEARLY * len(public))
+        if all(map(_is_code, cells)) and (coded or (several and names_unit(name))):
+            found.append(name)
+    return found
+
+
+def _is_code(cell: str) -> bool:
+    """A whole number, or one word."""
+    number = number_of(cell)
+    return " " not in cell and (number is None or number.is_integer())
+
+
+def odd_cells(public: Table, schema: Schema) -> list[str]:
+    """Public cells that are not as nearly all of their column are, a sentence a column. Never for private rows."""
+    found = []
+    for name, kind in schema.columns.items():
+        column = public.column(name)
+        odd = decode(column, kind, schema.missing).state == UNREADABLE
+        if isinstance(kind, Number | Date) and odd.any():
+            what = "a number" if isinstance(kind, Number) else "a date"
+            n = int(odd.sum())
+            how = (
+                f"{n:,} public cell{'s are' if n > 1 else ' is'} not {what} and count{'' if n > 1 else 's'} as missing"
+            )
+            then = f"Correct {'them' if n > 1 else 'it'} in the file if {'they are' if n > 1 else 'it is'} wrong."
+        elif isinstance(kind, Text | Category) and column.dtype.kind not in "if":
+            state = decode(column, Number(low=-1e300, high=1e300), schema.missing).state
+            odd = state == UNREADABLE
+            numbers = int((state == FINE).sum())
+            if numbers < MOSTLY * (numbers + int(odd.sum())) or not odd.any():
+                continue
+            how = f"it is read as {'text' if isinstance(kind, Text) else 'words'}, though most public cells are numbers"
+            then = "If it is a number, correct the file and begin again."
+        else:
+            continue
+        row = int(np.argmax(odd))
+        where = f"row {row}" if public.lines is None else f"line {public.lines[row]}"
+        found.append(f'Column "{name}": {how}. The first: {where}, {str(column[row])[:40]!r}. {then}')
+    return found
+
+
 def _share(read: dict[str, Any], found: dict[str, int]) -> float:
     """The share of cells that could be read."""
     return sum(found[cell] for cell, value in read.items() if value is not None) / sum(found.values())
@@ -150,7 +213,7 @@ def _share(read: dict[str, Any], found: dict[str, int]) -> float:
 
 def _unread(read: dict[str, Any], found: dict[str, int]) -> str:
     n = sum(found[cell] for cell, value in read.items() if value is None)
-    return f"; {n:,} public cells cannot be read and count as missing" if n else ""
+    return f"; {n:,} public cell{'s' if n > 1 else ''} that cannot be read: missing" if n else ""
 
 
 def _number(

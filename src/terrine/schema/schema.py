@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from terrine._toml import toml_key, toml_value
+from terrine._toml import toml_fault, toml_key, toml_value
 from terrine.errors import DataError, InputError
 from terrine.schema.kinds import KINDS, Kind, Number, listed_names
 from terrine.schema.tables import Table
@@ -190,7 +190,7 @@ class Schema:
         try:
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"The schema is not TOML: {error}.") from None
+            raise InputError(f"The schema is not TOML: {toml_fault(text, error)}") from None
         return cls.from_dict(given)
 
     @classmethod
@@ -254,7 +254,7 @@ def _difference(absent: list[str], extra: list[str], advice: str | None) -> str:
     """What a table's columns lack and have too many of, and what to do, in one line."""
     parts, others, left = [], [], list(extra)
     for name in absent:
-        close = _close(name, left)
+        close = nearest(name, left)
         if close is None:
             others.append(name)
             continue
@@ -270,7 +270,7 @@ def _difference(absent: list[str], extra: list[str], advice: str | None) -> str:
     return f"{'; '.join(parts)}. {advice}."
 
 
-def _close(name: str, among: Iterable[str]) -> str | None:
+def nearest(name: str, among: Iterable[str]) -> str | None:
     """The nearest of some names, whatever their case."""
     folded = {one.casefold(): one for one in among}
     found = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
@@ -278,7 +278,7 @@ def _close(name: str, among: Iterable[str]) -> str | None:
 
 
 def _meant(key: str, known: list[str]) -> str:
-    close = _close(key, known)
+    close = nearest(key, known)
     return "" if close is None else f"; did you mean `{close}`?"
 
 

@@ -144,8 +144,9 @@ def warnings_of(
         found.append(f"It is not clear that the student {better}. {decides.in_words}")
     if never:
         found.append(
-            f"The student never predicts {listed(never)} on the public rows. Try a balanced student, ask about more "
-            "rows, or choose public rows in which such classes are less rare."
+            f"The student never predicts {listed(never)} on the public rows. First ask whether the private rows "
+            "spell it so: terrine check tells their owner. If they do, try a balanced student, ask about more rows, or "
+            "choose public rows in which such classes are less rare."
         )
     for name, (predicted, answered) in seldom.items():
         found.append(

@@ -338,6 +338,7 @@ def test_a_scaler_fitted_on_all_private_rows_in_front_is_noticed():
         make_pipeline(StandardScaler(), model).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", PooledFitWarning)
+        warnings.simplefilter("ignore", SpendingWarning)  # the second fit
         model.set_params(teacher=make_pipeline(StandardScaler(), LogisticRegression())).fit(X, y)
 
 

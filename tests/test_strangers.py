@@ -25,7 +25,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from terrine import AdviceWarning, GNMax, InputError, PATEClassifier, PooledFitWarning, Run, load_student
+from terrine import (
+    AdviceWarning,
+    GNMax,
+    InputError,
+    PATEClassifier,
+    PooledFitWarning,
+    Run,
+    SpendingWarning,
+    load_student,
+)
 from terrine.ledger import Ledger
 from terrine.students import MissingClassWarning
 

@@ -156,8 +156,8 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
     assert 'not in the schema: "color"' in err
     assert "--keep" in err
     assert terrine("predict", "run/student", "more.csv", "--out", "r.csv", "--keep", "color").code == 0
-    assert terrine("predict", "run/student", "more.csv", "--out", "s.csv", "--keep", "patient, color").code == 0
-    assert list(lines(here / "s.csv")[0])[1:3] == ["patient", "color"]
+    assert terrine("predict", "run/student", "more.csv", "--out", "both.csv", "--keep", "patient, color").code == 0
+    assert list(lines(here / "both.csv")[0])[1:3] == ["patient", "color"]
     table(here / "none.csv", [*new[0]], [])
     for words, said in (
         (["none.csv", "--out", "s.csv"], "none.csv: there is no row in it"),

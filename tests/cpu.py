@@ -1,14 +1,17 @@
 """What each test takes of the processors, and which take most: printed at the end of every run.
 
-CPU time, with that of child processes that were waited for: it hardly depends on what else the machine does. A test
+All of them go to the file that TERRINE_TEST_CPU names. CPU time, with that of child processes that were waited for: it hardly depends on what else the machine does. A test
 above ``MOST`` should do less in `make test` and the whole in `make soak` (tests/soak.py), or share what it sets up.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +66,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     for name, seconds in _by_test.most_common(SHOWN):
         too_much = f", above {MOST:g} s" if seconds > MOST else ""
         terminalreporter.line(f"{seconds:6.1f} s  {name}{too_much}")
+    if path := os.environ.get("TERRINE_TEST_CPU"):  # all of them
+        Path(path).write_text(json.dumps(dict(_by_test.most_common()), indent=1) + "\n")
     over = sum(seconds > MOST for seconds in _by_test.values())
     everything = _used(children=not _by_worker) + sum(_by_worker)
     terminalreporter.line(

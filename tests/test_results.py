@@ -60,6 +60,7 @@ def said(name: str) -> str:
         ("sanitized_rounds", "sanitized_rounds"),
         ("tested_runs", "tested_runs"),
         ("battery_page", "battery"),
+        ("probe_prior", "probe_prior"),
     ],
 )
 def test_a_page_is_what_its_script_makes_of_the_json(module: str, name: str) -> None:

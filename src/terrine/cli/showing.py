@@ -141,6 +141,8 @@ def print_choice(choice: RouteChoice) -> None:
         table.add_row(*map(escape, row[: len(table.columns)]))
     Console().print(table)
     print(choice.reason)
+    if any(row[-1] for row in rows):
+        print("A rehearsal learns from half of the labeled public rows: where the run has more rows, expect more of it.")
     print('The page "Which route?" of the documentation explains each line.')
 
 

@@ -1,7 +1,8 @@
 """What each test takes of the processors, and which take most: printed at the end of every run.
 
-All of them go to the file that TERRINE_TEST_CPU names. CPU time, with that of child processes that were waited for: it hardly depends on what else the machine does. A test
-above ``MOST`` should do less in `make test` and the whole in `make soak` (tests/soak.py), or share what it sets up.
+All of them go to the file that TERRINE_TEST_CPU names. CPU time, with that of child processes that were waited for: it
+hardly depends on what else the machine does. A test above ``MOST`` should do less in `make test` and the whole in
+`make soak` (tests/soak.py), or share what it sets up.
 """
 
 from __future__ import annotations

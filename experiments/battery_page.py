@@ -317,8 +317,8 @@ def secured(found: dict[str, Any]) -> str:
         for cell in found["cells"]:
             if cell["task"] == task and cell["kind"] == "secure":
                 twin = scores(found, task, "probe", cell["epsilon"], ADDED)
-                low, high = cell["interval"]
-                told = f"{100 * cell['measured']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+                low, high = cell.get("interval") or (0.0, 0.0)
+                told = f"{100 * cell['measured']:.1f} ({100 * low:.1f} to {100 * high:.1f})" if high else "–"
                 body.append([NAMES[task], f"{cell['epsilon']:g}", f"{100 * cell['accuracy']:.1f}", told, mean(twin)])
     head = ["task", "ε", "`fit_probe`, test rows", "as it measured itself, private rows", "in floats, seeded noise"]
     return markdown(head, body)

@@ -54,7 +54,7 @@ ARROWS: dict[str, set[str]] = {
     "labeller": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets"},
     "probe": ANSWERS | BUDGETS | {"accounting", "ledger", "datasets", "executors", "measured"},
     "which_route": GROUND | {"accounting", "training_budget", "probe"},
-    "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "schema"},
+    "students": ANSWERS | {"_models", "accounting", "datasets", "executors", "features", "measured", "schema"},
     "published": GROUND | {"mechanisms", "accounting", "budgets", "cost_release", "measured"},
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},

@@ -178,7 +178,7 @@ class PublishedProbe(Guarantee):
         planned_units: what stood in for the number of units, which may be private.
         features: numbers that the probe sees of a row.
         labeled: public rows that it labeled; any number of them costs nothing more.
-        measured: how often it is right about the private rows, by one of the sums; the notes say it in words.
+        measured: how often it is right about the private rows, by one of the sums.
         secure_noise: whether all noise was drawn by the secure sampler; else nothing holds.
         route: "probe".
         service: the label service whose probe it is, if one labeled the rows.
@@ -208,7 +208,7 @@ class PublishedProbe(Guarantee):
         """
         numbers: Any = {"steps": budget.steps, "clip": budget.clip / lattice, "noise": budget.noise / lattice}
         made = cls(**vars(budget.guarantee()), **numbers, planned_units=budget.planned_units, **facts)
-        return made if made.measured is None else replace(made, notes=(*made.notes, made.measured.in_words(classes)))
+        return made if made.measured is None else replace(made, measured=made.measured.named(classes))
 
     @property
     def in_words(self) -> str:

@@ -86,8 +86,11 @@ def test_it_is_about_as_right_as_it_says(tmp_path):
     for k in range(3):
         assert found.right_by_class[k] == pytest.approx((truth & (y == k)).sum(), abs=6 * found.noise)
         assert found.shares[k] == pytest.approx((y == k).mean(), abs=0.03)
-    said = found.in_words("abc")
-    assert f"the probe is right about {100 * found.accuracy:.1f}%" in said
+    said = str(found.named("abc"))
+    assert f"the probe is right about {found.accuracy:.1%} (95% interval" in said
+    assert "clearly" not in said
+    assert found.right == pytest.approx(sum(found.right_by_class))
+    assert found.wrong == pytest.approx(sum(found.wrong_by_class))
     assert made.guarantee.epsilon <= 2.0
     assert (made.steps_kept, PAYS.steps) == (13, BUDGET.steps + 1)
     assert PAYS.noise > BUDGET.noise
@@ -141,10 +144,32 @@ def test_an_interval_covers_the_truth_as_often_as_it_says():
     assert 0.93 < covered / 2000 < 0.97
 
 
+def test_what_is_no_better_than_a_constant_says_so():
+    one = Measured(right=770.0, wrong=230.0, right_by_class=(740.0, 30.0), wrong_by_class=(10.0, 220.0), noise=4.0)
+    said = str(one.named(["no", "yes"]))
+    assert "so that it is not clearly better. It finds 12% of 'yes' (7 to 17%), 99% of 'no' (97 to 100%)." in said
+
+
+def test_two_measurements_of_one_number_agree_and_have_less_noise():
+    """Least squares, over draws: each number is unbiased, with the deviation that it says."""
+    rng, n, clip, noise = np.random.default_rng(0), 4, 2**30, 2**33
+    truth = np.array([900.0, 50.0, 30.0, 20.0, 5.0, 10.0, 30.0, 40.0])
+    exact_sum = measuring._each(clip) * np.concatenate([[truth[:4].sum(), truth[4:].sum()], truth])
+    made = [
+        measured_of((exact_sum + noise * rng.standard_normal(10)).astype(np.int64), n_classes=n, clip=clip, noise=noise)
+        for _ in range(4000)
+    ]
+    told = np.array([[one.right, one.wrong, *one.right_by_class, *one.wrong_by_class] for one in made])
+    off = told - np.concatenate([[truth[:4].sum(), truth[4:].sum()], truth])
+    assert (np.abs(off.mean(axis=0)) < 5 * made[0].noise / 4000**0.5).all()
+    assert off.std(axis=0) == pytest.approx(made[0].noise, rel=0.06)
+    assert (np.abs(told[:, 0] - told[:, 2:6].sum(axis=1)) < 1e-6).all()
+
+
 def test_what_noise_hides_is_not_told():
     few = Measured(right=30.0, wrong=-5.0, right_by_class=(20.0, 1.0), wrong_by_class=(1.0, 1.0), noise=5.0)
     assert (few.accuracy, few.interval, few.shares) == (None, None, None)
-    assert "too few to tell" in few.in_words("ab")
+    assert "too few to tell" in str(few.named("ab"))
 
 
 def test_it_is_secret_until_there_is_noise():

@@ -77,6 +77,7 @@ def test_a_program_reads_what_holds(folder):
         "verdicts": [],
         "warnings": [],
         "unit_column": None,
+        "measured": None,
     }
     card = load_student(folder).card
     assert card == Card.from_json(card.to_json())
@@ -113,7 +114,7 @@ def test_what_was_not_said_is_none_and_the_page_says_so(student, tmp_path):
     assert (card.epsilon, card.mechanism, card.ledger, card.accuracy, card.unit) == (None,) * 5
     page = (tmp_path / "model_card.md").read_text()
     assert "No guarantee was given." in page
-    assert "Not measured: no labeled test rows were given." in page
+    assert "Not measured on test rows: none with labels were given." in page
 
 
 def test_a_wrong_kind_of_fact_is_named(student, tmp_path):

@@ -142,7 +142,7 @@ def print_choice(choice: RouteChoice) -> None:
     Console().print(table)
     print(choice.reason)
     if any(row[-1] for row in rows):
-        print("A rehearsal learns from half of the labeled public rows: where the run has more rows, expect more of it.")
+        print("A rehearsal learns from half of the labeled public rows. With more rows, expect more of the run.")
     print('The page "Which route?" of the documentation explains each line.')
 
 
@@ -192,7 +192,7 @@ def print_probe(shown: PublishedProbe) -> None:
         print(f"Its owner trained it by {shown.in_words}.")
     print_guarantee(shown)
     if shown.measured is not None:
-        print(shown.notes[-1])  # how often it is right
+        print(shown.measured)
 
 
 def print_dry_run(found: DryRun) -> None:

@@ -46,15 +46,22 @@ def measured_sum(rows: ProbeRows, step: Step, *, executor: Executor | None = Non
 
 
 def measured_of(output: Ints, *, n_classes: int, clip: int, noise: int) -> Measured:
-    """What the sum with its noise says."""
-    one = float(_each(clip))
-    found = (output[: 2 + 2 * n_classes] / one).tolist()
+    """What the sum with its noise says.
+
+    All units, and the sum over classes, are two measurements of one number: both are moved to where they agree, by
+    least squares, which leaves each number a variance of n / (n + 1) of that of its noise, n being the number of
+    classes.
+    """
+    one, n = float(_each(clip)), n_classes
+    in_all, by_class = output[:2] / one, output[2 : 2 + 2 * n].reshape(2, n) / one
+    by_class = by_class + ((in_all - by_class.sum(axis=1)) / (n + 1))[:, None]
+    right, wrong = by_class.tolist()
     return Measured(
-        right=found[0],
-        wrong=found[1],
-        right_by_class=tuple(found[2 : 2 + n_classes]),
-        wrong_by_class=tuple(found[2 + n_classes :]),
-        noise=noise / one,
+        right=sum(right),
+        wrong=sum(wrong),
+        right_by_class=tuple(right),
+        wrong_by_class=tuple(wrong),
+        noise=noise / one * math.sqrt(n / (n + 1)),
     )
 
 

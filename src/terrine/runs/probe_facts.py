@@ -56,6 +56,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
             "planned_units": shown.planned_units,
             "settings": {} if isinstance(run, RemoteRun) else _descent(run),
             "why": _why(run),
+            "measured": None if shown.measured is None else [shown.measured.accuracy, shown.measured.words],
             "service": shown.service,
         },
         "advice": [] if isinstance(run, RemoteRun) else [str(one) for one in run.advice.warnings],

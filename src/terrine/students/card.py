@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from terrine.accounting.curves import round_up
 from terrine.errors import InputError
+from terrine.measured import Measured
 from terrine.relations import Relation
 from terrine.students.lessons import SEEDED, About, public
 from terrine.students.verdict import Verdict, warnings_of
@@ -116,6 +117,7 @@ class Card(_Json):
         ledger: where the ledger stood that paid for the answers.
         accuracy, n_test, interval: on labeled public test rows, with the 95% interval.
         verdicts, warnings: as of a `StudentResult`.
+        measured: of a probe, how often it is right about the private rows that taught it.
         date: on which the student was first saved, in UTC.
     """
 
@@ -143,6 +145,7 @@ class Card(_Json):
     verdicts: tuple[Verdict, ...] = ()
     warnings: tuple[str, ...] = ()
     unit_column: str | None = None
+    measured: Measured | None = None
 
     @classmethod
     def of(cls, about: About, facts: Mapping[str, Any], *, terrine: str, date: str | None) -> Card:
@@ -267,7 +270,8 @@ def _round(one: Mapping[str, Any]) -> str:
 
 def _accuracy(card: Card) -> str:
     if card.accuracy is None:
-        return "Not measured: no labeled test rows were given."
+        more = "" if card.measured is None else f" {card.measured}"
+        return f"Not measured on test rows: none with labels were given.{more}"
     rows = f" of {card.n_test:,} labeled test rows" if card.n_test is not None else ""
     between = "" if card.interval is None else " (95% interval: {:.1%} to {:.1%})".format(*card.interval)
     return f"Right on {card.accuracy:.1%}{rows}{between}."

@@ -269,10 +269,12 @@ class Linear:
 
     def secure(self, epsilon: float) -> dict[str, Any]:
         """By the library, with a ledger and OpenDP's noise: this one is private as it says, were the data so."""
-        data, settings, start = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED"), time.perf_counter()
+        data, start = self.battery.data, time.perf_counter()
+        relation = "ROW_ADDED" if data.unit is None else "UNIT_ADDED"
+        settings = self.by_rule(epsilon, relation)
         private = self.battery.seen("private")[:, : settings.n_features]
         rows = ProbeRows(private, data.y, data.unit, n_classes=data.n_classes)
-        plan = self.numbers(epsilon, "UNIT_ADDED")
+        plan = self.numbers(epsilon, relation)
         with tempfile.TemporaryDirectory() as folder:
             ledger = Ledger(Path(folder) / "probe.sqlite", budget=settings.budget(**plan))
             made = fit_probe(rows, settings=settings, ledger=ledger)
@@ -282,7 +284,7 @@ class Linear:
             "task": self.battery.name,
             "kind": "secure",
             "epsilon": epsilon,
-            "relation": "UNIT_ADDED",
+            "relation": relation,
             "guarantee": made.guarantee.to_json(),
             "seconds": time.perf_counter() - start,
             **self.scored(lambda X: self.logits(X, weights, settings)),

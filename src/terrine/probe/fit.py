@@ -25,6 +25,7 @@ from terrine.probe.model import Probe
 from terrine.probe.outputs import OutputFiles
 from terrine.probe.settings import ProbeSettings
 from terrine.probe.sums import ProbeRows, Step, gradient_sum
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 Progress = Callable[[int, int], object]
@@ -60,6 +61,7 @@ def fit_probe(
     """
     work = _Fit(settings, ledger, as_noise(rng), partial(gradient_sum, rows, executor=executor, device=device))
     check_agreement(rows, settings, work.budget)
+    check_relation(rows, work.budget, charged=ledger.training.state() is not None)
     with work.alone():
         work.charge()
         while work.step < settings.steps:
@@ -174,3 +176,25 @@ def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBu
         if ours != theirs:
             whose = "the rows have" if name in ("features", "classes") else "the ledger's budget has"
             raise InputError(f"The settings have {name} {ours}, and {whose} {theirs}. They must be the same.")
+
+
+def check_relation(rows: ProbeRows, budget: TrainingBudget, *, charged: bool) -> None:
+    """Refuse a budget whose neighbors differ in a row where rows have units, or in a unit where they have none.
+
+    Args:
+        charged: whether the training began before this was asked: rows without units then go on, each as a unit.
+    """
+    of_rows = budget.relation in (Relation.ROW_ADDED, Relation.ROW_REPLACED)
+    if of_rows and rows.have_units:
+        raise InputError(
+            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have units: one more '
+            "row changes its unit's whole contribution, which such a budget does not pay for. Make the budget with "
+            "relation=Relation.UNIT_ADDED, or leave out the units: each row is then protected by itself."
+        )
+    if not of_rows and not rows.have_units and not charged:
+        row = Relation.ROW_REPLACED if budget.relation.size_is_public else Relation.ROW_ADDED
+        raise InputError(
+            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have no units. Give '
+            "ProbeRows the units (whose each row is), or make the budget with "
+            f"relation=Relation.{row.name} if no unit has several rows, or if single rows are all that you protect."
+        )

@@ -416,7 +416,8 @@ def test_neighbors_that_differ_in_what_rows_have(tmp_path, relation, with_units)
     if with_units == relation.startswith("unit"):
         assert trained(tmp_path, budget=budget, rows=given).guarantee.relation == relation
         return
-    with pytest.raises(InputError, match=f'"{relation.sentence}", and the rows have {"" if with_units else "no "}units'):
+    words = f'"{relation.sentence}", and the rows have {"" if with_units else "no "}units'
+    with pytest.raises(InputError, match=words):
         trained(tmp_path, budget=budget, rows=given)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.training.state() is None

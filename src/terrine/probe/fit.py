@@ -187,8 +187,8 @@ def check_relation(rows: ProbeRows, budget: TrainingBudget, *, charged: bool) ->
     of_rows = budget.relation in (Relation.ROW_ADDED, Relation.ROW_REPLACED)
     if of_rows and rows.have_units:
         raise InputError(
-            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have units: one more '
-            "row changes its unit's whole contribution, which such a budget does not pay for. Make the budget with "
+            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have units: a '
+            "unit's whole contribution changes with one row, which such a budget does not pay for. Make it with "
             "relation=Relation.UNIT_ADDED, or leave out the units: each row is then protected by itself."
         )
     if not of_rows and not rows.have_units and not charged:

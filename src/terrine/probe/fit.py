@@ -10,6 +10,7 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +162,22 @@ class _Fit:
         found = self._summed(Step(weights, self._settings.scale, self.budget.clip))
         noise = self._source.gaussian((self.budget.dimension,), sigma=self.budget.noise / UNIT)
         return found.map(lambda total: total.ravel() + noise)
+
+
+def made_by(ledger: Ledger, probe: Probe, *, folder: Path) -> bool:
+    """Whether the ledger's training made this probe: its weights follow from the outputs that the chain names.
+
+    Args:
+        folder: with the files of the outputs.
+    """
+    state, budget = ledger.training.state(), ledger.training.budget
+    if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+        return False
+    files = OutputFiles(folder, ledger.id, budget.dimension)
+    descent = Descent(probe.settings, planned_units=budget.planned_units)
+    for step in sorted(state.outputs):
+        descent.add(step, files.read(step, state.outputs[step]))
+    return np.array_equal(descent.average(), probe.weights)
 
 
 def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:

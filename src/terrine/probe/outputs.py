@@ -58,8 +58,8 @@ class OutputFiles:
         path = self.path(step)
         if not path.exists():
             raise LedgerError(
-                f"{path} is gone: it holds what step {step} of the training released, and the training cannot go on "
-                "without it. Copy it from the machine that made the step."
+                f"{path} is gone: it holds what step {step} of the training released. Without it the training cannot "
+                "go on, and nobody can tell that a probe is its. Copy it from the machine that made the step."
             )
         content = self._content(step)
         if hashlib.sha256(content).hexdigest() != digest:

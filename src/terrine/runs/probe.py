@@ -25,6 +25,7 @@ from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.fit import made_by
 from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.runs.base import JsonObject, Learning, begin, learns_probe, published_in, read_json, write_json
@@ -186,8 +187,8 @@ class ProbeRun(Learning):
         """Soft labels of all public rows, which cost nothing more, and the guarantee of everything."""
         probe = self.probe()
         with self.ledger() as ledger:
-            state, paid = ledger.training.state(), ledger.summary()
-        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+            own, paid = made_by(ledger, probe, folder=self.folder), ledger.summary()
+        if not own:
             raise InputError(
                 f"{self._probe_path} is not the probe that the ledger of {self.folder} paid for. Put back the ledger "
                 "or the file. Where the ledger is the right one, delete the file, and make it again from the steps "
@@ -232,8 +233,7 @@ class ProbeRun(Learning):
             ledger: the run's own, which paid for the training.
         """
         probe, rows = self.probe(), kept_rows(self.folder)
-        state = ledger.training.state()
-        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+        if not made_by(ledger, probe, folder=self.folder):
             raise StoreError(f"{self._probe_path} is not what the ledger's training made. Put the file back.")
         check_features(self.folder)
         classes = read_json(self.folder / ROWS, "terrine teach", holds=_Classes)["classes"]

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"
+_SAME = 1e-3  # of a probability: what another machine's rounding of features makes of it, by far
 _ROWS = 65_536  # private rows whose features are made at once
 
 
@@ -254,7 +255,13 @@ class ProbeRun(Learning):
         """The probe itself, or a student of its labels: by the settings, or by labeled public rows."""
         from terrine.students import AutoStudent, fit_beside, fit_student
 
-        labels, side, seed = self.labels().argmax(axis=1), self.task, self.config.seed
+        found, side, seed = self.labels(), self.task, self.config.seed
+        if not np.allclose(self.probe().predict_proba(self._public), found, rtol=0, atol=_SAME):
+            raise InputError(
+                f"{self._probe_path} is not the probe that labeled the public rows of {self.folder}, for whose ledger "
+                f"the guarantee is. Put the file back, or label again: terrine label {self.folder}"
+            )
+        labels = found.argmax(axis=1)
         own = self._as_student(labels)
         if self.config.student.kind == "probe":
             return own

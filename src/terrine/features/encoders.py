@@ -1,15 +1,15 @@
 """A user's own public encoder as features: checked on public rows, and applied so that each row is by itself.
 
 An encoder's result for a row must not depend on the rows beside it: one private row would otherwise reach the teachers
-of others. So rows are given in blocks of one size, equal rows once, and whether company matters is tried on public
-rows before anything else. What an encoder says, and that it fails on a row, is not heard: that row counts as zeros.
+of others. No trial can show that it never does, so that a row is given alone; where more are given at once, because the
+user asks for it, that is tried on public rows, with odd ones among them. Equal rows are encoded once. What an encoder
+says, and that it fails on a row, is not heard: that row counts as zeros.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._models import dump_arrays, load_described
 from terrine.datasets.data import PrivateData, PublicData
-from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, row_digests
+from terrine.datasets.rows import RowKind, Rows, Texts, as_rows, kind_of, matched, row_digests
 from terrine.errors import DataError, InputError, StoreError
 from terrine.features import loaders
 from terrine.features.auto import AutoFeatures, AutoRecipe, fit_auto
@@ -32,10 +32,13 @@ from terrine.sensitive import unheard
 
 SCHEMA = "terrine.features.encoder/1"
 _TRIED = 256  # public rows that an encoder is tried on
+_TRIED_FIXED = 32  # of an encoder that takes a fixed number of rows, of which each is then given that often
 _ALONE = 8  # of them, one by one
 _ROUNDING = 2e-3  # of a row's largest number: more is no rounding, even in half precision
 _WIDEST = 20_000  # numbers for a row
 _CARRIED, _EVENED, _PROBE = "encoder", "evened", "probe"
+_ODD = (0.0, 1e30, -1e30, 1e-30, 1e4, np.inf, np.nan)
+_ODD_TEXTS = ("", "a", "odd " * 5000, "x" * 20_000, "\x00\n\t", "東京" * 300)
 _TEXTS = ("", "a", "The quick brown fox jumps over the lazy dog.", "Ångström 42 — 東京")
 
 
@@ -51,7 +54,7 @@ class EncoderFeatures:
         name: of the encoder, for a card.
         digest: sha256 of what decides its numbers: a file's bytes, a module's weights; of a function its name alone.
         carried: whether `save` keeps the encoder itself; else `load` must be given it again.
-        block: how many rows it is given at once.
+        block: how many different rows it is given at once.
         evened: components of the public embeddings, which the encoder's numbers then go through; None: they do not.
         scores: where several encoders were compared, each one's by public rows.
     """
@@ -189,11 +192,15 @@ def as_features(
         device: of a net: "cpu", "cuda", or "auto" for a GPU where there is one.
         components: at most this number of components of the public embeddings in place of the encoder's own numbers, as
             `fit_auto` makes them; linear teachers are better on these. None leaves the numbers as they are.
-        block: how many rows the encoder is given at once; 1 is slow, and lets in any that works on single rows.
+        block: how many rows the encoder is given at once. None is one, so that no row can change the features of
+            another (for a net that takes a fixed number: one row, again and again; for the folder of a
+            sentence-transformers model 256 texts, which do not meet). More are faster, and rest on your word that the
+            encoder computes each row by itself, whatever rows are beside it: a trial on public rows and some odd ones
+            may miss that it does not.
 
     Raises:
-        InputError: the encoder's numbers for a row depend on the rows beside it, or change when it is asked again; or
-            it cannot be used on the public rows.
+        InputError: the encoder's numbers for a row change when it is asked again, or, with a ``block``, with the rows
+            beside it; or it cannot be used on the public rows.
 
     Examples:
         >>> import numpy as np
@@ -214,10 +221,10 @@ def as_features(
         return _fitting(load_features(given, device=device), rows)
     loaded = _loaded(given, rows, seed=seed, device=device)
     if block is not None:
-        if loaded.fixed and block != loaded.block:
-            raise InputError(f"{loaded.name} takes {loaded.block} rows at once and no other number: leave block out.")
-        _validate.integer("block", block, at_least=1)
-    size, width = _tried(loaded, rows, block=block or loaded.block)
+        block = _validate.integer("block", block, at_least=1)
+        if block not in (1, loaded.fixed or block):
+            raise InputError(f"{loaded.name} takes {loaded.fixed} rows at once and no other number: leave block out.")
+    size, width = _tried(loaded, rows, block=block)
     made = EncoderFeatures(
         row_kind=kind_of(rows),
         of_bytes=isinstance(rows, np.ndarray) and rows.dtype == np.uint8,
@@ -324,15 +331,17 @@ def _given_again(encoder: Any, facts: dict[str, Any], *, what: str, device: str)
     return found
 
 
-def _tried(encoder: Loaded, rows: Rows, *, block: int) -> tuple[int, int]:
+def _tried(encoder: Loaded, rows: Rows, *, block: int | None) -> tuple[int, int]:
     """How many rows to give at once, and how many numbers come back; refuses an encoder whose rows meet.
 
-    Public rows are encoded in order, in another order and company, a few alone, and in order again. If order matters by
-    rounding only, each row is given alone from now on.
+    Public rows are encoded in order, in another order and company, with odd rows beside them, a few alone, and in order
+    again. Where no block was asked for and company matters in the last digits, each row is given alone from now on.
     """
-    some = _distinct(rows[np.linspace(0, len(rows) - 1, min(len(rows), 2 * _TRIED)).astype(np.int64)])[0]
-    some = some[: max(2, min(_TRIED, len(some)))]
-    first = _heard(encoder, some[: min(block, len(some))], block=block)
+    size, fixed = block or encoder.block, encoder.fixed
+    most = _TRIED_FIXED if fixed and size == 1 else _TRIED
+    some = _distinct(rows[np.linspace(0, len(rows) - 1, min(len(rows), 2 * most)).astype(np.int64)])[0]
+    some = some[: max(2, min(most, len(some)))]
+    first = _heard(encoder, some[: min(size, len(some))], block=size)
     width = first.shape[1]
 
     def encoded(which: NDArray[np.int64], size: int) -> NDArray[np.float32]:
@@ -343,44 +352,88 @@ def _tried(encoder: Loaded, rows: Rows, *, block: int) -> tuple[int, int]:
         return found
 
     order = np.arange(len(some))
-    mixed = np.random.default_rng(0).permutation(len(some))
-    once = encoded(order, block)
-    other = encoded(mixed, block)[np.argsort(mixed)]
-    few = np.linspace(0, len(some) - 1, min(_ALONE, len(some))).astype(np.int64)
-    try:
-        alone = once[few] if encoder.fixed else encoded(few, 1)
-    except InputError:  # it needs others beside it
-        alone = np.full((len(few), width), np.inf, dtype=np.float32)
-    if not _same(once, encoded(order, block)):
+    once = encoded(order, size)
+    if not _same(once, encoded(order, size)):
         raise InputError(
             f"{encoder.name} gives different numbers for the same rows when it is asked again: it is random, or it "
             "keeps something of the rows that it saw. Take out what is random, or fix its seed at every call."
         )
-    if not (_same(once, other) and _same(once[few], alone)):
-        raise InputError(
-            f"{encoder.name} gives a row different numbers when other rows stand beside it: one private row would "
-            "reach every teacher. Give an encoder that takes each row by itself, without statistics of a batch (a "
-            "module in eval mode); or block = 1, so that it sees one row at a time."
-        )
+    if size > 1:
+        mixed = np.random.default_rng(0).permutation(len(some))
+        other = encoded(mixed, size)[np.argsort(mixed)]
+        few = np.linspace(0, len(some) - 1, min(_ALONE, len(some))).astype(np.int64)
+        try:
+            alone = once[few] if fixed else encoded(few, 1)
+        except InputError:  # it needs others beside it
+            alone = np.full((len(few), width), np.inf, dtype=np.float32)
+        meet = not (_same(once, other) and _same(once[few], alone))
+        rounds = not meet and not (once == other).all()
+        if not meet and not rounds:
+            meet = not _same_beside_odd(encoder, some[: size - 1], once[: size - 1], block=size)
+        if meet:
+            raise InputError(
+                f"{encoder.name} gives a row different numbers when other rows stand beside it: one private row would "
+                "reach every teacher. Leave block out, so that it sees one row at a time; or give an encoder without "
+                "statistics of a batch (a module in eval mode)."
+            )
+        if rounds and block is not None:
+            raise InputError(
+                f"{encoder.name} gives a row numbers that differ in the last digits at another place among {size} "
+                "rows: one private row would reach every teacher. Leave block out, so that it sees one row at a time."
+            )
+        size = 1 if rounds else size
     if len(some) > 1 and (once == once[0]).all():
-        raise InputError(f"{encoder.name} gives the same numbers for all public rows: it tells none of them apart.")
-    return (block if encoder.fixed or bool((once == other).all()) else 1), width
+        raise InputError(
+            f"{encoder.name} gives the same numbers for all public rows, each by itself: it tells none of them apart."
+        )
+    return size, width
+
+
+def _same_beside_odd(encoder: Loaded, some: Rows, known: NDArray[np.float32], *, block: int) -> bool:
+    """Whether public rows have the same numbers, bit for bit, with an odd row in front of them or behind."""
+    for odd in _odd_like(some):
+        for front in (True, False):
+            together = _joined(odd, some) if front else _joined(some, odd)
+            with unheard():
+                found = _attempt(encoder, together, block=block, width=known.shape[1])
+            if found is not None and (found[1:] if front else found[:-1]).tobytes() != known.tobytes():
+                return False  # where it fails on such a block, each row is given alone
+    return True
+
+
+def _odd_like(rows: Rows) -> list[Rows]:
+    """Single rows that nobody expects; of tables there are none."""
+    if isinstance(rows, Texts):
+        return [as_rows("odd", [text]) for text in _ODD_TEXTS]
+    if not isinstance(rows, np.ndarray):
+        return []
+    if rows.dtype.kind != "f":
+        return [np.full_like(rows[:1], value) for value in (0, 1, np.iinfo(rows.dtype).max)]
+    whole = [np.full_like(rows[:1], value) for value in _ODD]
+    with np.errstate(over="ignore"):
+        return [*whole, rows[:1] * rows.dtype.type(1e4)]
+
+
+def _joined(one: Rows, other: Rows) -> Rows:
+    if isinstance(one, Texts) and isinstance(other, Texts):
+        return as_rows("rows", [*one.native().tolist(), *other.native().tolist()])
+    return np.concatenate([np.asarray(one), np.asarray(other)])
 
 
 def _heard(encoder: Loaded, rows: Rows, *, block: int, width: int | None = None) -> NDArray[np.float32]:
     """Numbers of public rows; what is wrong with them is said."""
     try:
-        found = encoder.apply(_filled(rows, block))
+        found = encoder.apply(_filled(rows, shape := encoder.fixed or block))
     except InputError:
         raise
     except Exception as error:  # whatever it raises, about public rows
         said = " ".join(str(error).split())[:300]
         raise InputError(f"{encoder.name} fails on the public rows ({type(error).__name__}: {said}).") from error
-    numbers = _numbers(found, block)
+    numbers = _numbers(found, shape)
     if numbers is None:
         got = getattr(found, "shape", None)
         raise InputError(
-            f"{encoder.name} must give an array (rows, numbers) for {block} rows, got "
+            f"{encoder.name} must give an array (rows, numbers), a row for each of {shape} given, got "
             f"{type(found).__name__ if got is None else f'shape {tuple(got)}'}."
         )
     if width is not None and numbers.shape[1] != width:
@@ -401,18 +454,19 @@ def _encoded(encoder: Loaded, rows: Rows, *, block: int, width: int) -> NDArray[
     found = np.zeros((len(some), width), dtype=np.float32)
     for start in range(0, len(some), block):
         part = some[start : start + block]
-        numbers = _attempt(encoder.apply, part, block=block, width=width)
+        numbers = _attempt(encoder, part, block=block, width=width)
         if numbers is None:  # one of them is odd: each is alone, in a block of its own
-            each = [_attempt(encoder.apply, part[k : k + 1], block=block, width=width) for k in range(len(part))]
+            each = [_attempt(encoder, part[k : k + 1], block=block, width=width) for k in range(len(part))]
             numbers = np.concatenate([np.zeros((1, width), np.float32) if one is None else one for one in each])
         found[start : start + len(part)] = numbers
     found[~np.isfinite(found).all(axis=1)] = 0
     return found[place]
 
 
-def _attempt(apply: Callable[[Rows], Any], rows: Rows, *, block: int, width: int) -> NDArray[np.float32] | None:
+def _attempt(encoder: Loaded, rows: Rows, *, block: int, width: int) -> NDArray[np.float32] | None:
+    shape = encoder.fixed or block
     try:
-        numbers = _numbers(apply(_filled(rows, block)), block)
+        numbers = _numbers(encoder.apply(_filled(rows, shape)), shape)
     except KeyboardInterrupt:
         raise
     except BaseException:  # an odd row: what of, is not said; a panic of a library in Rust is no Exception

@@ -279,7 +279,7 @@ def test_an_encoder_of_ones_own(encoder):
 
 
 def test_an_encoder_that_looks_at_other_rows_is_refused():
-    with pytest.raises(InputError, match="when other rows stand beside it"):
+    with pytest.raises(InputError, match="the same numbers for all public rows, each by itself"):
         classifier(features=lambda rows: rows - rows.mean(axis=0)).fit(X, Y, X_public=PUBLIC)
 
 

@@ -115,6 +115,8 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
     assert len(calls) == found.probe_.settings.steps + 1  # nothing was drawn again
     with pytest.raises(InputError, match="The private data have changed since the training on this ledger began"):
         classifier(**settings).fit(X[::-1], Y, X_public=PUBLIC)
+    with pytest.raises(InputError, match="X_public or the features have changed since the training on this ledger"):
+        classifier(**settings).fit(X, Y, X_public=PUBLIC * 1.001)  # weights behind features that are learned anew
     with pytest.raises(LedgerError):
         classifier(**settings | {"epsilon": 2.0}).fit(X, Y, X_public=PUBLIC)
     secret = [path for path in tmp_path.iterdir() if "private" in path.name]

@@ -83,7 +83,8 @@ def learn_by_probe(
                 "The private data have changed since the training on this ledger began. Put the data back, or begin a "
                 "new ledger: its epsilon and delta add to this one's."
             )
-        if not same_features(sides.seen_public.X, secrets / f"training-{ledger.id}.features.sha256"):
+        kept = secrets / f"training-{ledger.id}.features.sha256"
+        if not same_features(sides.public.X, sides.seen_public.X, kept):
             raise InputError(
                 "X_public or the features have changed since the training on this ledger began: its weights would "
                 "stand behind other features. Give the same X_public and features, or begin a new ledger: its epsilon "

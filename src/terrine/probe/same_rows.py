@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 
 from terrine._files import write_once
 from terrine.datasets import PrivateData
-from terrine.datasets.rows import row_digests
+from terrine.datasets.rows import Rows, row_digests
 
 _CHUNK = 1 << 25  # bytes that are hashed at once
 
 
 def same_rows(private: PrivateData, path: Path) -> bool:
     """Whether these rows, labels and units are those of the first call; that keeps their hash, which is secret."""
-    rows: Any = private.X
-    if not isinstance(rows, np.ndarray):
-        rows = np.frombuffer(b"".join(row_digests(rows)), dtype=np.uint8)
     # Secret: whoever guesses all of the data could check the guess
-    return _same(path, rows, private.y, np.zeros(0) if private.unit is None else private.unit)
+    return _same(path, _numbers(private.X), private.y, np.zeros(0) if private.unit is None else private.unit)
 
 
-def same_features(public: NDArray[Any], path: Path) -> bool:
-    """Whether these features of the public rows are those of the first call: the weights are of no use to others."""
-    return _same(path, public)
+def same_features(public: Rows, features: NDArray[Any], path: Path) -> bool:
+    """Whether public rows and their features are those of the first call: the weights are of no use behind others."""
+    return _same(path, _numbers(public), features)
+
+
+def _numbers(rows: Rows) -> NDArray[Any]:
+    return rows if isinstance(rows, np.ndarray) else np.frombuffer(b"".join(row_digests(rows)), dtype=np.uint8)
 
 
 def _same(path: Path, *arrays: NDArray[Any]) -> bool:

@@ -94,7 +94,8 @@ class _Fit:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Of two that train at once, one would take the other's step for lost."""
-        with (self._outputs.made() / "lock").open("a") as file:
+        self._outputs.made()
+        with self._outputs.lock.open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

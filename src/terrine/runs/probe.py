@@ -1,7 +1,6 @@
 """A run by the private probe: features, one training on the run's ledger, labels of all public rows, a student.
 
-Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there; all
-others may be shown.
+Nobody is taught and nobody votes. Of its files `private.sha256` is secret; all others may be shown.
 """
 
 from __future__ import annotations

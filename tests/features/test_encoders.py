@@ -26,8 +26,8 @@ from terrine.features import (
     AutoFeatures,
     EncoderFeatures,
     as_features,
+    asked,
     choose_features,
-    encoders,
     fit_auto,
     load_features,
     loaders,
@@ -293,7 +293,7 @@ def test_rounding_that_depends_on_the_place_makes_rows_go_one_by_one():
     with pytest.raises(InputError, match="differ in the last digits at another place among 16 rows"):
         as_features(rounds, PUBLIC, block=16)
     together = loaders.Loaded(kind="callable", name="its own", digest="", apply=rounds, block=16)
-    assert encoders._tried(together, PUBLIC, block=None) == (1, 10)
+    assert asked.tried(together, PUBLIC, block=None) == (1, 10)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -270,10 +270,11 @@ class Linear:
     def secure(self, epsilon: float) -> dict[str, Any]:
         """By the library, with a ledger and OpenDP's noise: this one is private as it says, were the data so."""
         data, start = self.battery.data, time.perf_counter()
-        settings = self.by_rule(epsilon, "UNIT_ADDED").measuring()
+        relation = "ROW_ADDED" if data.unit is None else "UNIT_ADDED"
+        settings = self.by_rule(epsilon, relation).measuring()
         private = self.battery.seen("private")[:, : settings.n_features]
         rows = ProbeRows(private, data.y, data.unit, n_classes=data.n_classes)
-        plan = self.numbers(epsilon, "UNIT_ADDED")
+        plan = self.numbers(epsilon, relation)
         with tempfile.TemporaryDirectory() as folder:
             ledger = Ledger(Path(folder) / "probe.sqlite", budget=settings.budget(**plan))
             made = fit_probe(rows, settings=settings, ledger=ledger)
@@ -284,7 +285,7 @@ class Linear:
             "task": self.battery.name,
             "kind": "secure",
             "epsilon": epsilon,
-            "relation": "UNIT_ADDED",
+            "relation": relation,
             "guarantee": made.guarantee.to_json(),
             "measured": made.measured.accuracy,
             "interval": made.measured.interval,

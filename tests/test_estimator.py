@@ -171,7 +171,6 @@ def test_there_is_no_guarantee_over_a_ledger_that_drew_seeded_noise(tmp_path):
     [
         ({"delta": None}, "delta is missing: give"),
         ({"classes": None}, "classes is missing: give"),
-        ({"classes": ["ash", "birch"]}, "of y has a label that is not in `classes`"),
         ({"classes": ["ash", "ash", "birch"]}, "at least 2 labels, all different"),
         ({"mechanism": None}, "Give mechanism, or epsilon for a plan, and not both"),
         ({"epsilon": 1.0}, "Give mechanism, or epsilon for a plan, and not both"),
@@ -237,9 +236,37 @@ def test_bad_rows():
     with pytest.raises(InputError, match="features of X"):
         classifier().fit(X, Y, X_public=PUBLIC[:, :3])
     with pytest.raises(ValueError, match="NaN"):
-        classifier().fit(np.where(X > 5, np.nan, X), Y, X_public=PUBLIC)
+        classifier().fit(X, Y, X_public=np.where(PUBLIC > 5, np.nan, PUBLIC))
+    with pytest.raises(InputError, match=r"y holds numbers \(int64\), and no class is one"):
+        classifier().fit(X, np.arange(600), X_public=PUBLIC)
     with pytest.raises(ValueError, match="4 features"):
         classifier().fit(X, Y, X_public=PUBLIC).predict(TEST[:, :2])
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, "fir", None, 7.5, ("ash",)])
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_an_odd_private_row_is_not_learned_from_and_refuses_nothing(monkeypatch, odd, as_frame):
+    """Whether one person's number or label is odd decides nothing that others see: the row keeps its place."""
+    from terrine.estimator import classifier as module
+
+    seen = []
+    kept = module.both_sides
+    monkeypatch.setattr(module, "both_sides", lambda *args, **more: seen.append(kept(*args, **more)) or seen[-1])
+    rows, labels, names = X.copy(), Y.astype(object), list("abcd")
+    in_rows = isinstance(odd, float) and odd != 7.5 and not (as_frame and odd == np.inf)
+    if in_rows:
+        rows[5, 1] = odd
+    labels[7] = odd
+    given, public = (pd.DataFrame(part, columns=names) if as_frame else part for part in (rows, PUBLIC))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = classifier().fit(given, labels, X_public=public)
+    assert not [one for one in told if not issubclass(one.category, AdviceWarning)]
+    assert found.guarantee_.epsilon > 0
+    [(data, _)] = seen
+    assert len(data) == 600
+    assert np.flatnonzero(data.y < 0).tolist() == ([5, 7] if in_rows else [7])
+    assert np.isfinite(data.X).all()
 
 
 @pytest.mark.parametrize(
@@ -293,6 +320,8 @@ class Checked(PATEClassifier):
 CANNOT = {
     "check_fit2d_1sample": "one row can be taught and voted on; the student has too few classes, and says so",
     "check_dataframe_column_names_consistency": "columns are matched by name; the check wants another order refused",
+    "check_classifiers_regression_target": "whether a label is a class is private, and no reason to refuse",
+    "check_supervised_y_no_nan": "the same",
 }
 
 

@@ -116,6 +116,8 @@ def test_a_ledger_goes_on_after_a_kill_and_pays_once(tmp_path, monkeypatch):
     assert len(calls) == found.probe_.settings.steps + 1  # nothing was drawn again
     with pytest.raises(InputError, match="The private data have changed since the training on this ledger began"):
         classifier(**settings).fit(X[::-1], Y, X_public=PUBLIC)
+    with pytest.raises(InputError, match="X_public or the features have changed since the training on this ledger"):
+        classifier(**settings).fit(X, Y, X_public=PUBLIC * 1.001)  # weights behind features that are learned anew
     said = "ε = 1.000 at δ = 1e-05 by row_added, not ε = 2.000 at δ = 1e-05 by row_added (steps="
     with pytest.raises(LedgerError, match=re.escape(said)):
         classifier(**settings | {"epsilon": 2.0}).fit(X, Y, X_public=PUBLIC)
@@ -310,7 +312,7 @@ def test_an_encoder_of_ones_own(encoder):
 
 
 def test_an_encoder_that_looks_at_other_rows_is_refused():
-    with pytest.raises(InputError, match="when other rows stand beside it"):
+    with pytest.raises(InputError, match="the same numbers for all public rows, each by itself"):
         classifier(features=lambda rows: rows - rows.mean(axis=0)).fit(X, Y, X_public=PUBLIC)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EXACT = 53  # bits of a whole number that a double holds
+_SMALLEST = -1022  # exponent of the smallest double that is as exact as others
 
 
 def blocks(rows: NDArray[Any], size: int) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -27,26 +28,38 @@ class RowProduct:
     """Rows times a public matrix, each row by itself, bit for bit: on some machines a product in floats rounds
     otherwise for a row at another place.
 
-    A row and a column of the matrix are brought to whole numbers, so small that their products add up without an error
-    in doubles; some 20 bits of each are kept, for up to 8,192 numbers in a row.
+    A row, and each column of the matrix, is brought to whole numbers of at most a and b bits times a power of 2. With
+    n numbers in a row a + b is 53 less the bits of n, so that every sum of their products is a whole number of at most
+    n 2^(a + b) <= 2^53, which a double holds: no order of adding rounds. Some 20 bits of a row's largest number are
+    kept, for up to 8,192 numbers in a row.
+
+    Attributes:
+        columns: (n, n_columns) whole numbers.
+        size: (1, n_columns) powers of 2 that the columns are multiples of.
     """
 
     def __init__(self, matrix: NDArray[Any]) -> None:
         length = matrix.shape[0]
         room = _EXACT - max(length - 1, 1).bit_length()
         self._row_bits = room // 2
-        self._columns, self._size = _whole(matrix, room - self._row_bits, axis=0)
+        self.columns, self.size = _whole(matrix, room - self._row_bits, axis=0)
+
+    def whole(self, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(n, length) whole numbers, and (n, 1) what they are multiples of; of a row that is not finite 0 and nan."""
+        finite = np.isfinite(rows).all(axis=1, keepdims=True)
+        found, size = _whole(np.where(finite, rows, 0), self._row_bits, axis=1)
+        return found, np.where(finite, size, np.nan)
 
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """(n, n_columns) float32; a row that is not finite is nan."""
+        found, size = self.whole(rows)
         with np.errstate(invalid="ignore", over="ignore"):
-            found, size = _whole(rows, self._row_bits, axis=1)
-            result: NDArray[np.float32] = (found @ self._columns * (size * self._size)).astype(np.float32)
+            result: NDArray[np.float32] = (found @ self.columns * (size * self.size)).astype(np.float32)
         return result
 
 
 def _whole(numbers: NDArray[Any], bits: int, *, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Whole numbers up to 2^bits, and the power of 2 that they are multiples of, along an axis."""
-    largest = np.abs(numbers).max(axis=axis, keepdims=True).astype(np.float64)
-    size = np.ldexp(1.0, np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - bits)
+    largest = np.abs(numbers).max(axis=axis, keepdims=True, initial=0).astype(np.float64)
+    size = np.ldexp(1.0, np.maximum(np.frexp(largest)[1] - bits, _SMALLEST))  # not 0: what is smaller counts as 0
     return np.rint(numbers / size), size

@@ -79,6 +79,7 @@ class TrainingBudget:
             raise InputError(
                 "planned_units x clip + 64 x noise must be below 2^63 lattice steps. Take a smaller clip or less noise."
             )
+        self.cost.epsilon(delta=self.delta)  # what no epsilon can be said of is not charged
 
     @classmethod
     def for_epsilon(
@@ -136,7 +137,7 @@ class TrainingBudget:
             delta=self.delta,
             basis=(
                 f"at most {self.steps} sums of clipped contributions with discrete Gaussian noise, by Gaussian "
-                "differential privacy with the lattice's share taken out of delta: it does not depend on the data"
+                "differential privacy with the lattice's share taken out: it does not depend on the data"
             ),
             relation=self.relation,
             notes=(TRAINED,),

@@ -15,9 +15,11 @@ from terrine.accounting.gdp import (
     GaussianSteps,
     gaussian_delta,
     lattice_distance,
+    lattice_ratios,
     least_step_noise,
 )
 from terrine.errors import InputError, PlanError
+from terrine.training_budget import TrainingBudget
 
 # (mu, epsilon): from what a training has to what nobody would train with
 PAIRS = [*itertools.product([1e-6, 1e-3, 0.03, 0.25, 1.0, 4.0, 20.0], [0.0, 1e-6, 0.1, 1.0, 8.0, 60.0])]
@@ -62,6 +64,75 @@ def test_the_distance_of_the_lattice_bounds_the_truth_and_is_not_three_times_it(
         assert truth == pytest.approx(0.0202 / noise**2, abs=1e-4 / noise**2)
 
 
+@pytest.mark.parametrize("noise", [1.0, 1.5, 3.0, 10.0, 40.0])
+def test_the_ratios_of_the_lattice_bound_the_truth(noise):
+    reach = int(9 * noise)
+    with mpmath.workdps(40):
+        found = np.array(
+            [
+                mpmath.log(mpmath.ncdf((k + 0.5) / noise) - mpmath.ncdf((k - 0.5) / noise))
+                for k in map(mpmath.mpf, range(-reach, reach + 1))
+            ]
+        )
+        total = mpmath.nsum(lambda k: mpmath.exp(-(k**2) / (2 * mpmath.mpf(noise) ** 2)), [-mpmath.inf, mpmath.inf])
+        drawn = np.array(
+            [-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(noise) ** 2) - mpmath.log(total) for k in range(-reach, reach + 1)]
+        )
+        differences = np.array([float(one) for one in drawn - found])
+    below, above = lattice_ratios(noise, far=9)
+    assert 0.95 * below < differences.max() <= below
+    assert 0.15 * above < (-differences).max() <= above
+
+
+@pytest.mark.parametrize(("sensitivity", "noise", "dimension"), [(200, 200, 1), (1500, 500, 3), (4000, 1000, 1)])
+def test_large_epsilons_by_brute_force_with_the_law_that_is_drawn(sensitivity, noise, dimension):
+    """One coordinate moves, others are drawn beside it: no share of the lattice that grows as e^epsilon."""
+    made = GaussianSteps(steps=1, sensitivity=sensitivity, noise=noise, dimension=dimension)
+    reach = 30 * noise
+    p = discrete(noise, reach)
+    q = np.concatenate([np.zeros(sensitivity), p[:-sensitivity]])
+    deltas = []
+    for epsilon in (0.5, 2.0, 6.0, 12.0, 20.0, 30.0):
+        truth = max(hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
+        deltas.append(made.delta(epsilon))
+        assert truth <= deltas[-1] * (1 + 1e-9)
+        if truth > 1e-30:
+            assert deltas[-1] <= 1.05 * truth + 1e-33 + 4 * made.lattice_distance * (epsilon < 1)
+    assert deltas == sorted(deltas, reverse=True)
+    assert made.delta(650.0) <= made.delta(30.0)
+    assert made.delta(1e6) <= 1e-30
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize(("steps", "dimension"), [(16, 22), (60, 5010), (5000, 2**20)])
+def test_a_budget_says_the_epsilon_that_it_was_made_for(steps, dimension, delta):
+    """However large it is: the whole of it may be spent, and a larger epsilon has less noise."""
+    noises = []
+    for epsilon in (0.01, 0.1, 1.0, 5.0, 8.0, 13.5, 17.0, 21.0, 30.0, 50.0):
+        budget = TrainingBudget.for_epsilon(
+            epsilon, steps=steps, clip=int(0.2 * 2**30), dimension=dimension, planned_units=1000, delta=delta
+        )
+        assert 0.99 * epsilon <= budget.guarantee().epsilon <= epsilon
+        noises.append(budget.noise)
+        made = budget.cost  # by another arithmetic: the smaller of the two bounds of Theorem 21, whatever was taken
+        with mpmath.workdps(60):
+            s, draws, e = mpmath.mpf(made.noise), steps * dimension, mpmath.mpf(epsilon)
+            mu = mpmath.sqrt(steps) * made.sensitivity / s
+            t = mpmath.sqrt(2 * (e + mpmath.log(draws) + 80))
+            a, b = -mpmath.log(1 - 1 / (24 * s**2)), t**2 / (8 * s**2)
+            rest = e - draws * (a + b)
+            beyond = 2 * draws * mpmath.exp(rest) * mpmath.ncdf(1 / (2 * s) - t)
+            by_ratio = mpmath.exp(draws * a) * (exact_delta(mu, rest) + beyond)
+            by_distance = exact_delta(mu, e) + (1 + mpmath.exp(e)) * draws / (24 * s**2)
+            assert min(by_ratio, by_distance) <= delta
+    assert noises == sorted(noises, reverse=True)
+
+
+def test_what_no_epsilon_can_be_said_of_is_no_budget():
+    with pytest.raises(PlanError, match="have no epsilon below 512"):
+        TrainingBudget(steps=10**6, clip=2**31, noise=2**21, dimension=10, planned_units=10, delta=1e-5)
+
+
 def hockey_stick(p, q, epsilon):
     return np.maximum(p - math.exp(epsilon) * q, 0).sum()
 
@@ -101,6 +172,10 @@ def test_by_dp_accounting():
     for delta in (1e-5, 1e-8):
         assert steps.epsilon(delta=delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=2e-3)
         assert steps.epsilon(delta=delta) <= theirs.get_epsilon_for_delta(delta) * (1 + 1e-4)
+    large = GaussianSteps(steps=60, sensitivity=322_122_547, noise=3 * 322_122_547, dimension=5010)
+    theirs = pld.from_gaussian_mechanism(3 / math.sqrt(60), value_discretization_interval=1e-3)
+    assert large.epsilon(delta=1e-6) == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=2e-3)
+    assert large.epsilon(delta=1e-6) > 14
 
 
 def test_by_opacus():

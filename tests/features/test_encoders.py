@@ -26,6 +26,7 @@ from terrine.features import (
     AutoFeatures,
     EncoderFeatures,
     as_features,
+    asked,
     choose_features,
     fit_auto,
     load_features,
@@ -128,11 +129,17 @@ def test_files_of_nets_are_features(onnx_file, script_file):
 
 
 def test_an_onnx_file_with_a_fixed_number_of_rows_is_given_that_number(tmp_path):
-    features = as_features(exported(tmp_path / "fixed.onnx"), IMAGES)
-    assert features.block == 5
-    assert np.allclose(features.transform(IMAGES), wanted(), atol=1e-5)
+    exported(tmp_path / "fixed.onnx")
+    for block, kept in ((None, 1), (1, 1), (5, 5)):  # one row five times, or five rows
+        features = as_features(tmp_path / "fixed.onnx", IMAGES, block=block)
+        assert features.block == kept
+        assert np.allclose(features.transform(IMAGES), wanted(), atol=1e-5)
+        features.save(tmp_path / "kept.safetensors")
+        again = load_features(tmp_path / "kept.safetensors")
+        assert again.block == kept
+        assert (again.transform(IMAGES) == features.transform(IMAGES)).all()
     with pytest.raises(InputError, match="takes 5 rows at once"):
-        as_features(tmp_path / "fixed.onnx", IMAGES, block=1)
+        as_features(tmp_path / "fixed.onnx", IMAGES, block=3)
 
 
 def test_a_skops_file_is_features(skops_file):
@@ -209,11 +216,71 @@ def test_a_row_has_the_same_numbers_in_any_company_and_twice(onnx_file, script_f
 )
 def test_an_encoder_whose_rows_meet_is_refused(meeting):
     with pytest.raises(InputError, match="other rows stand beside it"):
-        as_features(meeting, PUBLIC)
+        as_features(meeting, PUBLIC, block=64)
+
+
+def to_unit(rows):
+    """What many write for images: 0 to 255, or 0 to 1 already."""
+    return rows / 255 if rows.max() > 1 else rows
+
+
+def shares(texts):
+    """Of some letters; padded to the longest text beyond a usual length."""
+    n = max(64, *map(len, texts))
+    return np.array([[text.ljust(n).count(letter) / n for letter in "abcklm "] for text in texts])
+
+
+def averaged(path, rows=None):
+    """A net that adds a little of the mean over its rows, as an ONNX file."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import helper
+
+    kind, shape = onnx.TensorProto.FLOAT, [rows or "n", 10]
+    share = onnx.numpy_helper.from_array(np.float32(1e-3), "share")
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=1),
+        helper.make_node("Mul", ["mean", "share"], ["little"]),
+        helper.make_node("Add", ["x", "little"], ["y"]),
+    ]
+    ends = [[helper.make_tensor_value_info(name, kind, shape)] for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", *ends, [share]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    )
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_no_row_changes_another_whatever_it_is(tmp_path):
+    """Each is as it should be on public rows, in any company: only odd rows show that rows meet."""
+    ranged = np.abs(PUBLIC) / 10
+    cases = [
+        (to_unit, ranged, 200.0),
+        (shares, WORDS, "x" * 5000),
+        (averaged(tmp_path / "free.onnx"), PUBLIC, 1e6),
+        (averaged(tmp_path / "fixed.onnx", rows=64), PUBLIC, 1e6),
+    ]
+    for given, public, odd in cases:
+        features = as_features(given, public)
+        assert features.block == 1
+        other = public.copy()
+        other[0] = odd
+        assert (features.transform(other)[1:] == features.transform(public)[1:]).all(), given
+        with pytest.raises(InputError, match="one private row would reach every teacher"):
+            as_features(given, public, block=64)
+
+
+def test_rows_that_do_not_meet_may_be_given_together():
+    def counted(texts):
+        return [[len(text), text.count("a")] for text in texts]
+
+    for given, public in ((twice, PUBLIC), (counted, WORDS), (net(), IMAGES)):
+        made = as_features(given, public, block=16)
+        assert made.block == 16
+        assert np.allclose(made.transform(public), as_features(given, public).transform(public), atol=1e-5)
 
 
 def test_an_encoder_whose_rows_meet_may_see_them_one_by_one():
-    features = as_features(lambda rows: np.round(rows / np.abs(rows).max() * 127), PUBLIC, block=1)
+    features = as_features(lambda rows: np.round(rows / np.abs(rows).max() * 127), PUBLIC)
     assert features.block == 1
     assert (features.transform(PUBLIC)[5] == features.transform(PUBLIC[5:6])[0]).all()
 
@@ -223,6 +290,10 @@ def test_rounding_that_depends_on_the_place_makes_rows_go_one_by_one():
         return rows * (1 + 1e-6 * np.arange(len(rows))[:, None])
 
     assert as_features(rounds, PUBLIC).block == 1
+    with pytest.raises(InputError, match="differ in the last digits at another place among 16 rows"):
+        as_features(rounds, PUBLIC, block=16)
+    together = loaders.Loaded(kind="callable", name="its own", digest="", apply=rounds, block=16)
+    assert asked.tried(together, PUBLIC, block=None) == (1, 10)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -354,7 +425,7 @@ def test_a_row_that_an_encoder_fails_on_counts_as_zeros_without_a_word(capfd, re
 
 def test_what_is_wrong_on_public_rows_is_said():
     for given, said in (
-        (lambda rows: rows[:1], r"must give an array \(rows, numbers\) for 64 rows, got shape \(1, 10\)"),
+        (lambda rows: rows[0], r"must give an array \(rows, numbers\), a row for each of 1 given, got shape \(10,\)"),
         (lambda rows: rows * np.nan, "gives nan or inf for a public row"),
         (lambda rows: rows.nothing, "fails on the public rows"),
         (lambda rows: rows[:, :1] * 0, "the same numbers for all public rows"),

@@ -45,7 +45,7 @@ from terrine.votes import Votes
 where = postgres.where
 N, P = 3000, 8
 SETTINGS = ProbeSettings(n_features=P, n_classes=3, steps=12)
-BUDGET = SETTINGS.budget(epsilon=2.0, delta=1e-5, planned_units=N)
+BUDGET = SETTINGS.budget(epsilon=2.0, delta=1e-5, planned_units=N, relation=Relation.ROW_ADDED)
 
 
 def task(n_classes=3, n=N):
@@ -81,7 +81,7 @@ def trained(folder, *, budget=BUDGET, settings=SETTINGS, **options):
 def test_it_learns_and_says_what_it_costs(tmp_path, n_classes):
     X, y = task(n_classes)
     settings = ProbeSettings(n_features=P, n_classes=n_classes, steps=20, scale=public_scale(X[:500]))
-    budget = settings.budget(epsilon=1.0, delta=1e-5, planned_units=N)
+    budget = settings.budget(epsilon=1.0, delta=1e-5, planned_units=N, relation=Relation.ROW_ADDED)
     seen = []
     made = trained(
         tmp_path, budget=budget, settings=settings, rows=rows(n_classes), progress=lambda *at: seen.append(at)
@@ -91,7 +91,7 @@ def test_it_learns_and_says_what_it_costs(tmp_path, n_classes):
     assert seen == [(k, 20) for k in range(1, 21)]
     assert made.steps_kept == 20
     assert 0.999 < made.guarantee.epsilon <= 1.0
-    assert made.guarantee.relation == Relation.UNIT_ADDED
+    assert made.guarantee.relation == Relation.ROW_ADDED
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify() == ledger.verify_recent() == []
         found = ledger.summary()
@@ -175,7 +175,7 @@ def test_what_fails_before_a_step_is_begun_loses_nothing(tmp_path, monkeypatch, 
 def test_two_copies_of_a_folder_never_show_two_sums_under_one_noise(tmp_path, monkeypatch):
     """Copied at every file that is made sure of, as a backup or a clone may be, and finished there with other rows."""
     settings = ProbeSettings(n_features=P, n_classes=3, steps=2)
-    budget = settings.budget(epsilon=2.0, delta=1e-5, planned_units=N)
+    budget = settings.budget(epsilon=2.0, delta=1e-5, planned_units=N, relation=Relation.ROW_ADDED)
     X, y = task()
     some, others = ProbeRows(X[:100], y[:100], n_classes=3), ProbeRows(X[100:200], y[100:200], n_classes=3)
     here, copies = tmp_path / "here", []
@@ -262,7 +262,7 @@ def test_a_file_that_is_no_output_is_refused_before_the_ledger_names_it(tmp_path
 def test_the_noise_has_the_scale_that_was_paid_for(tmp_path):
     """Rows that count as absent add nothing: the outputs are the noise. Wrong scales would be seen."""
     settings = ProbeSettings(n_features=1000, n_classes=3, steps=2)
-    budget = settings.budget(epsilon=1.0, delta=1e-5, planned_units=10)
+    budget = settings.budget(epsilon=1.0, delta=1e-5, planned_units=10, relation=Relation.ROW_ADDED)
     absent = ProbeRows(np.full((5, 1000), np.nan), np.zeros(5), n_classes=3)
     trained(tmp_path, budget=budget, settings=settings, rows=absent)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -293,7 +293,7 @@ def test_neither_ledger_nor_files_tell_how_long_a_step_took(tmp_path):
         lines = [json.loads(line) for line in ledger.export()]
         assert ledger.verify() == []
     assert len({line["time"] for line in lines if line.get("kind") in ("train", "begun", "output")}) == 1
-    assert len({path.stat().st_mtime for path in tmp_path.glob("training-*/step-*")}) == 1
+    assert len({path.stat().st_mtime for path in [*tmp_path.glob("training-*"), *tmp_path.glob("training-*/*")]}) == 1
 
 
 def test_seeded_noise_has_no_guarantee(tmp_path):
@@ -404,6 +404,26 @@ def test_settings_rows_and_budget_must_agree(tmp_path, changed, words):
 def test_settings_that_cannot_be(changed, words):
     with pytest.raises(InputError, match=words):
         ProbeSettings(**{**SETTINGS.to_json(), **changed})
+
+
+@pytest.mark.parametrize("relation", [one for one in Relation if one != Relation.ONE_TEACHER])
+@pytest.mark.parametrize("with_units", [False, True])
+def test_neighbors_that_differ_in_what_rows_have(tmp_path, relation, with_units):
+    """A row that is added to a unit moves a sum by up to two clips, where a budget for rows pays for one."""
+    X, y = task()
+    given = ProbeRows(X, y, np.arange(N) // 4 if with_units else None, n_classes=3)
+    budget = SETTINGS.budget(epsilon=2.0, delta=1e-5, planned_units=N, relation=relation)
+    if with_units == relation.startswith("unit"):
+        assert trained(tmp_path, budget=budget, rows=given).guarantee.relation == relation
+        return
+    words = f'"{relation.sentence}", and the rows have {"" if with_units else "no "}units'
+    with pytest.raises(InputError, match=words):
+        trained(tmp_path, budget=budget, rows=given)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.training.state() is None
+        ledger.training.charge(SETTINGS.digest())  # as before this was asked
+    if not with_units:
+        assert trained(tmp_path, budget=budget, rows=given).guarantee.relation == relation
 
 
 def test_two_at_once_are_refused(tmp_path):

@@ -211,6 +211,12 @@ def test_light_and_dark_have_contrast(tmp_path):
     assert "@media screen and (prefers-color-scheme: dark)" in html  # paper stays light
 
 
+def test_a_page_says_the_day_only(tmp_path):
+    found = page(tmp_path, made_up(made="2026-11-15"))
+    assert "15 November 2026" in found.text
+    assert "00:00" not in found.text
+
+
 def test_every_part_is_there(tmp_path):
     found = page(tmp_path, made_up())
     for words in (

@@ -534,10 +534,23 @@ def test_a_probe_that_another_ledger_paid_for_is_not_given_this_guarantee(here):
     with pytest.raises(InputError, match=r"probe\.npz is not the probe that the ledger of .*r paid for"):
         ProbeRun(run.folder).label()  # by a new ledger, which paid for nothing
     assert not list(here.glob("*/guarantee.json"))
+    twin = ProbeRun.create(read_settings(changed(here, ("epsilon = 4.0", "epsilon = 2.0"))), here / "twin")
+    twin.teach()
+    (less.folder / "probe.npz").write_bytes((twin.folder / "probe.npz").read_bytes())  # of the same settings and steps
+    with pytest.raises(InputError, match=r"probe\.npz is not the probe that the ledger of .*less paid for"):
+        ProbeRun(less.folder).label()
     (less.folder / "probe.npz").unlink()
     again = ProbeRun(less.folder)
     again.teach()
     assert again.label().shape == (300, 2)
+    kept = (less.folder / "probe.npz").read_bytes()
+    (less.folder / "probe.npz").write_bytes((twin.folder / "probe.npz").read_bytes())
+    with pytest.raises(InputError, match=r"probe\.npz is not the probe that labeled the public rows"):
+        ProbeRun(less.folder).learn()
+    (less.folder / "probe.npz").write_bytes(kept)
+    next(less.folder.glob("training-*/step-*3.out")).unlink()
+    with pytest.raises(LedgerError, match=r"step-00003\.out is gone: it holds what step 3 of the training released"):
+        again.label()
 
 
 @pytest.mark.parametrize(

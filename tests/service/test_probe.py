@@ -238,6 +238,8 @@ def test_a_probe_that_is_not_the_ledgers_is_refused(folder, refused_line):
     probe = Probe.load(folder / "probe.npz")
     replace(probe, settings=replace(probe.settings, rate=2 * probe.settings.rate)).save(folder / "probe.npz")
     assert "is not what the ledger's training made" in refused_line("serve", folder)
+    replace(probe, weights=probe.weights * (1 + 2.0**-50)).save(folder / "probe.npz")
+    assert "is not what the ledger's training made" in refused_line("serve", folder)
     (folder / "probe.npz").write_bytes(kept[:200] + b"x" + kept[201:])
     assert "cannot be read as a probe" in refused_line("serve", folder)
     (folder / "probe.npz").write_bytes(kept)

@@ -38,41 +38,23 @@ def named_classes(classes: Sequence[Any]) -> tuple[tuple[str, ...], NDArray[Any]
     return names, values
 
 
-def indices_of(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Class indices of private labels; which row is wrong is said, what it holds is not."""
-    if y is None:
-        raise InputError("PATEClassifier requires y to be passed, but the target y is None.")
-    given: Any = y.to_pylist() if hasattr(y, "to_pylist") else y if isinstance(y, Iterable) else np.asarray(y)
-    kind = _kind(classes.tolist()[0])
-    if kind not in _PLAIN:
-        return _looked_up(given, classes, kind)
-    dtype = getattr(given, "dtype", None)
-    if not (isinstance(dtype, np.dtype) and dtype.kind != "O") and getattr(given, "ndim", 1) == 1:
-        for row, value in enumerate(given):  # looked at before numpy makes one type of several
-            if not isinstance(value, (list, tuple, np.ndarray)) and _kind(value) != kind:
-                raise _strange(row)
-    labels = _column(given)
-    found = np.full(len(labels), -1, dtype=np.int64)
-    for k, value in enumerate(classes.tolist()):
-        found[labels == value] = k
-    if (found < 0).any():
-        raise _strange(int(np.argmin(found)))
-    return found
-
-
 def known_indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """As `indices_of`, but a label that is missing, or not among the classes, is -1: nothing in a cell is refused.
+    """Class indices of labels; one that is missing, or not among the classes, is -1: nothing in a cell is refused.
 
     A label is known by its value, or else by how it is written, as in a file: 1.0 is the class "1".
     """
     if y is None:
-        raise InputError("y is missing: give one label for each row of X (None where a row has none).")
+        raise InputError(
+            "PATEClassifier requires y to be passed, but the target y is None: give one label for each row of X (None "
+            "where a row has none)."
+        )
     given: Any = y.to_pylist() if hasattr(y, "to_pylist") else y if isinstance(y, Iterable) else np.asarray(y)
     if len(getattr(given, "shape", (0,))) != 1:
         given = np.asarray(given, dtype=object)
         if given.ndim != 2 or given.shape[1] != 1:
             raise InputError("y must hold one label per row, and is a table of several columns.")
         given = given[:, 0]
+    _check_type(given, classes)
     each = list(given)
     places = {_key(value): k for k, value in enumerate(classes.tolist())}
     written = as_text(each)
@@ -86,41 +68,19 @@ def known_indices(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.int64]:
     return known
 
 
-def _column(given: Any) -> NDArray[Any]:
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import column_or_1d
+def _check_type(given: Any, classes: NDArray[Any]) -> None:
+    """Refuse an array of numbers where no class is one: an array's type is no cell's."""
+    dtype = getattr(given, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iufc" and not any(map(_is_number, classes.tolist())):
+        raise InputError(f"y holds numbers ({dtype}), and no class is one. Give labels as `classes` has them.")
 
+
+def _is_number(value: Any) -> bool:
     try:
-        labels = column_or_1d(given, warn=True)
-    except ValueError:
-        labels = None
-    if labels is None:
-        raise InputError("y must be a list with one label for each row, got a table of several columns.")
-    check_classification_targets(labels)
-    return np.asarray(labels)
-
-
-def _looked_up(given: Any, classes: NDArray[Any], kind: str) -> NDArray[np.int64]:
-    if getattr(given, "ndim", 1) != 1:
-        raise InputError("y must be a list with one label for each row, got a table of several columns.")
-    places = {_key(value): k for k, value in enumerate(classes.tolist())}
-    found = []
-    for row, value in enumerate(given):
-        try:
-            place = places.get(_key(value)) if _kind(value) == kind else None
-        except InputError:  # unhashable
-            place = None
-        if place is None:
-            raise _strange(row)
-        found.append(place)
-    return np.array(found, dtype=np.int64)
-
-
-def _strange(row: int) -> InputError:
-    return InputError(
-        f"Row {row} of y has a label that is not in `classes` (it is private, and not shown). Add it to `classes`, or "
-        "leave the row out."
-    )
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from terrine._optional import require
 from terrine.datasets.data import UNLABELLED, PrivateData, PublicData, class_names
+from terrine.datasets.rows import odd_rows
 from terrine.errors import DataError
 from terrine.schema import RowReader, is_table, labels, read_table, units
 from terrine.schema.tables import IMAGES
 from terrine.sensitive import unheard
 
-_CHUNK_BYTES = 1 << 25  # how much of a large array is looked at in one go
 _KINDS = "a .csv, .tsv, .parquet or .npz file, a folder with X.npy and y.npy, or a folder of images or texts"
 
 
@@ -176,10 +176,7 @@ def _usable(X: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[Any], NDArra
     """Rows with a number that is not finite become zeros, without a label."""
     if X.dtype.kind != "f" or X.ndim < 2 or len(X) != len(y):
         return X, y
-    step = max(1, _CHUNK_BYTES // (X[0].nbytes or 1)) if len(X) else 1
-    axes = tuple(range(1, X.ndim))
-    odd = [~np.isfinite(X[k : k + step]).all(axis=axes) for k in range(0, len(X), step)]
-    bad = np.concatenate(odd) if odd else np.zeros(0, dtype=bool)
+    bad = odd_rows(X)
     if not bad.any():
         return X, y
     kept = np.array(X)

@@ -202,6 +202,16 @@ def row_type(rows: Rows) -> str:
     return rows.dtype.str if isinstance(rows, np.ndarray) else kind_of(rows).kind
 
 
+def odd_rows(rows: NDArray[Any], *, nan_ok: bool = False) -> NDArray[np.bool_]:
+    """(n_rows,) which rows hold a number that is not finite, other than nan where that is taken."""
+    found = np.zeros(len(rows), dtype=bool)
+    if rows.dtype.kind == "f":
+        for some in _chunks(rows):
+            fine = ~np.isinf(rows[some]) if nan_ok else np.isfinite(rows[some])
+            found[some] = ~fine.all(axis=tuple(range(1, rows.ndim)))
+    return found
+
+
 def with_nan(rows: Rows) -> str:
     """Where a missing number stands first: a column's name in quotes, "an array"; "" if there is none."""
     match rows:

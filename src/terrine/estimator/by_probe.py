@@ -19,7 +19,7 @@ from terrine.estimator.seen import Sides
 from terrine.ledger import Ledger, ledger_place
 from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_scale
 from terrine.probe.exact import LATTICE_BITS
-from terrine.probe.same_rows import same_rows
+from terrine.probe.same_rows import same_features, same_rows
 from terrine.probe.settings import signal
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.students import (
@@ -70,6 +70,13 @@ def learn_by_probe(
             raise InputError(
                 "The private data have changed since the training on this ledger began. Put the data back, or begin a "
                 "new ledger: its epsilon and delta add to this one's."
+            )
+        kept = secrets / f"training-{ledger.id}.features.sha256"
+        if not same_features(sides.public.X, sides.seen_public.X, kept):
+            raise InputError(
+                "X_public or the features have changed since the training on this ledger began: its weights would "
+                "stand behind other features. Give the same X_public and features, or begin a new ledger: its epsilon "
+                "and delta add to this one's."
             )
         probe = fit_probe(rows, settings=settings, ledger=ledger, executor=model.executor)
         paid = ledger.summary()

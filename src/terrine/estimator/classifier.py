@@ -211,7 +211,9 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
         Args:
             X: private rows. Nothing may have been fitted to them before (no pooled scaling): see docs/pitfalls.md.
-            y: their labels, each among ``classes``; or the name of the column of X that has them.
+            y: their labels, among ``classes``; or the name of the column of X that has them. A row with another
+                label, or with a number that is not finite where the learners take none, keeps its place and is not
+                learned from: nothing is said of it.
             X_public: unlabeled rows of the same kind that anyone may see.
             unit: whom each row belongs to, or the name of a column of X; without it every row is its own unit.
             groups: the same, as scikit-learn calls it.

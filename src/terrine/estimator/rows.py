@@ -6,17 +6,20 @@ scikit-learn has it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_feature_names
 
 from terrine.datasets import PrivateData
+from terrine.datasets.data import UNLABELLED
 from terrine.datasets.encoding import encoded_new, encoded_private
 from terrine.datasets.given import any_rows, array_rows, private_rows
-from terrine.datasets.labels import indices_of
+from terrine.datasets.labels import known_indices
 from terrine.datasets.rows import Rows, as_rows, kind_of, matched, numbers
 from terrine.datasets.rows import with_nan as where_nan
 from terrine.datasets.tables import Frame, is_frame
@@ -53,11 +56,14 @@ def both_sides(
         public = encoder.transform(read_table(X_public), role="X_public")
         drafted = model.schema is None
         return encoded_private(encoder, X, y, classes=model.classes_, unit=unit, drafted=drafted), public
-    rows, found = _prepared(model, X, X_public, learners)
-    labels = indices_of(y, model.classes_)
+    rows, odd, found = _prepared(model, X, X_public, learners)
+    labels = known_indices(y, model.classes_)
+    if getattr(y, "ndim", 1) == 2:
+        told = "A column-vector y was passed when a 1d array was expected."
+        warnings.warn(told, DataConversionWarning, stacklevel=3)
     if len(labels) != len(rows):
         raise InputError("y must have one label for each row of X, and has a different number.")
-    return PrivateData(rows, labels, unit=unit, nan_ok=True), found
+    return PrivateData(rows, np.where(odd, UNLABELLED, labels), unit=unit, nan_ok=True, unlabelled_ok=True), found
 
 
 def new_rows(model: Any, X: Any) -> Any:
@@ -82,20 +88,25 @@ def new_rows(model: Any, X: Any) -> Any:
     return rows
 
 
-def _prepared(model: Any, X: Any, X_public: Any, learners: Sequence[Any]) -> tuple[Rows, Rows]:
+def _prepared(
+    model: Any, X: Any, X_public: Any, learners: Sequence[Any]
+) -> tuple[Rows, NDArray[np.bool_] | bool, Rows]:
     """Private and public rows as teachers and student take them: the one place where rows are made ready.
+
+    Between them, which private rows hold no usable number: they keep their place, and nobody learns from them.
 
     A table of numbers alone becomes an array, its columns matched by name, if nobody asks for its names.
     """
     nan_ok = all(map(nan_is_taken, learners))
     model._nan_ok = nan_is_taken(learners[-1])  # of new rows the student is asked alone
     public: Rows
+    odd: NDArray[np.bool_] | bool = False
     rows = any_rows("X", X)
     model.__dict__.pop("feature_names_in_", None)
     model._as_numbers = False
     if rows is None:
         _check_feature_names(model, X, reset=True)
-        rows, public = private_rows(X, nan_ok=nan_ok), array_rows("X_public", X_public, nan_ok=nan_ok)
+        (rows, odd), public = private_rows(X, nan_ok=nan_ok), array_rows("X_public", X_public, nan_ok=nan_ok)
         if public.shape[1:] != rows.shape[1:]:
             raise InputError(f"X_public must have the features of X, {rows.shape[1:]}, got {public.shape[1:]}.")
     else:
@@ -105,19 +116,21 @@ def _prepared(model: Any, X: Any, X_public: Any, learners: Sequence[Any]) -> tup
     if isinstance(rows, Frame) and isinstance(public, Frame):
         model.feature_names_in_ = np.array(rows.names, dtype=object)
         return _frames(model, rows, public, learners, nan_ok=nan_ok)
-    return rows, public
+    return rows, odd, public
 
 
 def _frames(
     model: Any, rows: Frame, public: Frame, learners: Sequence[Any], *, nan_ok: bool
-) -> tuple[Frame | NDArray[Any], Frame | NDArray[Any]]:
-    for part in (rows, public):
-        if not nan_ok and (where := where_nan(part)):
+) -> tuple[Frame | NDArray[Any], NDArray[np.bool_] | bool, Frame | NDArray[Any]]:
+    odd: NDArray[np.bool_] | bool = False
+    if not nan_ok:
+        if where := where_nan(public):
             raise InputError(
-                f"Input X contains NaN: there are missing numbers in {where}, and the teacher or the student "
+                f"Input X_public contains NaN: there are missing numbers in {where}, and the teacher or the student "
                 "takes none; use Pipelines with SimpleImputer, or schema=draft(read_table(X_public)). Nothing "
                 "was taught or spent."
             )
+        rows, odd = _whole(rows)
     for one in learners:
         if not tables_are_taken(one):
             numbers(rows, who=type(getattr(one, "estimator", one)).__name__)  # refuses what is no number
@@ -125,5 +138,16 @@ def _frames(
         column.kind == "number" for column in rows.columns
     )
     if model._as_numbers:
-        return numbers(rows, who=""), numbers(public, who="")
-    return rows, public
+        return numbers(rows, who=""), odd, numbers(public, who="")
+    return rows, odd, public
+
+
+def _whole(rows: Frame) -> tuple[Frame, NDArray[np.bool_]]:
+    """Private rows with 0 in the place of missing numbers, and which have any."""
+    gone = [~np.isfinite(rows.values[k]) if column.kind == "number" else None for k, column in enumerate(rows.columns)]
+    odd = np.zeros(len(rows), dtype=bool)
+    for one in gone:
+        if one is not None:
+            odd |= one
+    values = tuple(v if one is None else np.where(one, 0.0, v) for v, one in zip(rows.values, gone, strict=True))
+    return Frame(rows.columns, values, rows.library), odd

@@ -1,15 +1,9 @@
-"""A user's own public encoder as features: checked on public rows, and applied so that each row is by itself.
-
-An encoder's result for a row must not depend on the rows beside it: one private row would otherwise reach the teachers
-of others. So rows are given in blocks of one size, equal rows once, and whether company matters is tried on public
-rows before anything else. What an encoder says, and that it fails on a row, is not heard: that row counts as zeros.
-"""
+"""A user's own public encoder as features: checked on public rows, and applied so that each row is by itself."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +15,10 @@ from terrine import _validate
 from terrine._files import write_atomically
 from terrine._models import dump_arrays, load_described
 from terrine.datasets.data import PrivateData, PublicData
-from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched, row_digests
+from terrine.datasets.rows import RowKind, Rows, as_rows, kind_of, matched
 from terrine.errors import DataError, InputError, StoreError
 from terrine.features import loaders
+from terrine.features.asked import encoded, same, tried
 from terrine.features.auto import AutoFeatures, AutoRecipe, fit_auto
 from terrine.features.edges import Edges
 from terrine.features.features import Features
@@ -31,10 +26,6 @@ from terrine.features.loaders import Loaded
 from terrine.sensitive import unheard
 
 SCHEMA = "terrine.features.encoder/1"
-_TRIED = 256  # public rows that an encoder is tried on
-_ALONE = 8  # of them, one by one
-_ROUNDING = 2e-3  # of a row's largest number: more is no rounding, even in half precision
-_WIDEST = 20_000  # numbers for a row
 _CARRIED, _EVENED, _PROBE = "encoder", "evened", "probe"
 _TEXTS = ("", "a", "The quick brown fox jumps over the lazy dog.", "Ångström 42 — 東京")
 
@@ -51,7 +42,7 @@ class EncoderFeatures:
         name: of the encoder, for a card.
         digest: sha256 of what decides its numbers: a file's bytes, a module's weights; of a function its name alone.
         carried: whether `save` keeps the encoder itself; else `load` must be given it again.
-        block: how many rows it is given at once.
+        block: how many different rows it is given at once.
         evened: components of the public embeddings, which the encoder's numbers then go through; None: they do not.
         scores: where several encoders were compared, each one's by public rows.
     """
@@ -83,7 +74,7 @@ class EncoderFeatures:
         """(n_rows, n_features) float32, all finite; equal rows have equal features, bit for bit."""
         rows = self._rows(X)
         with unheard():
-            found = _encoded(self._encoder, rows, block=self.block, width=self.width)
+            found = encoded(self._encoder, rows, block=self.block, width=self.width)
             return found if self.evened is None else self.evened.transform(found)
 
     def _rows(self, X: PublicData | Any) -> Rows:
@@ -103,7 +94,7 @@ class EncoderFeatures:
         if self._encoder.carried is not None:
             arrays[_CARRIED] = np.frombuffer(self._encoder.carried, dtype=np.uint8)
         elif (probe := _probe(self.row_kind, of_bytes=self.of_bytes)) is not None:
-            arrays[_PROBE] = _encoded(self._encoder, probe, block=self.block, width=self.width)
+            arrays[_PROBE] = encoded(self._encoder, probe, block=self.block, width=self.width)
         if self.evened is not None:
             arrays[_EVENED] = np.frombuffer(self.evened.dumps(), dtype=np.uint8)
         facts = {name: getattr(self, name) for name in ("kind", "name", "digest", "block", "width", "of_bytes")}
@@ -153,8 +144,8 @@ class EncoderFeatures:
         """Refuse an encoder that gives other numbers than the one that the file was made with."""
         probe = _probe(self.row_kind, of_bytes=self.of_bytes)
         assert probe is not None
-        found = _encoded(self._encoder, probe, block=self.block, width=self.width)
-        if found.shape != known.shape or not _same(found, known):
+        found = encoded(self._encoder, probe, block=self.block, width=self.width)
+        if found.shape != known.shape or not same(found, known):
             raise DataError(
                 f"The encoder {self.name} gives different numbers from those that these features were made with. Give "
                 "the same version of it."
@@ -189,11 +180,15 @@ def as_features(
         device: of a net: "cpu", "cuda", or "auto" for a GPU where there is one.
         components: at most this number of components of the public embeddings in place of the encoder's own numbers, as
             `fit_auto` makes them; linear teachers are better on these. None leaves the numbers as they are.
-        block: how many rows the encoder is given at once; 1 is slow, and lets in any that works on single rows.
+        block: how many rows the encoder is given at once. None is one, so that no row can change the features of
+            another (for a net that takes a fixed number: one row, again and again; for the folder of a
+            sentence-transformers model 256 texts, which do not meet). More are faster, and rest on your word that the
+            encoder computes each row by itself, whatever rows are beside it: a trial on public rows and some odd ones
+            may miss that it does not.
 
     Raises:
-        InputError: the encoder's numbers for a row depend on the rows beside it, or change when it is asked again; or
-            it cannot be used on the public rows.
+        InputError: the encoder's numbers for a row change when it is asked again, or, with a ``block``, with the rows
+            beside it; or it cannot be used on the public rows.
 
     Examples:
         >>> import numpy as np
@@ -214,10 +209,10 @@ def as_features(
         return _fitting(load_features(given, device=device), rows)
     loaded = _loaded(given, rows, seed=seed, device=device)
     if block is not None:
-        if loaded.fixed and block != loaded.block:
-            raise InputError(f"{loaded.name} takes {loaded.block} rows at once and no other number: leave block out.")
-        _validate.integer("block", block, at_least=1)
-    size, width = _tried(loaded, rows, block=block or loaded.block)
+        block = _validate.integer("block", block, at_least=1)
+        if block not in (1, loaded.fixed or block):
+            raise InputError(f"{loaded.name} takes {loaded.fixed} rows at once and no other number: leave block out.")
+    size, width = tried(loaded, rows, block=block)
     made = EncoderFeatures(
         row_kind=kind_of(rows),
         of_bytes=isinstance(rows, np.ndarray) and rows.dtype == np.uint8,
@@ -322,142 +317,6 @@ def _given_again(encoder: Any, facts: dict[str, Any], *, what: str, device: str)
             f"the digest {facts['digest'][:16]}..., and this is the {found.kind} {found.name}, {found.digest[:16]}..."
         )
     return found
-
-
-def _tried(encoder: Loaded, rows: Rows, *, block: int) -> tuple[int, int]:
-    """How many rows to give at once, and how many numbers come back; refuses an encoder whose rows meet.
-
-    Public rows are encoded in order, in another order and company, a few alone, and in order again. If order matters by
-    rounding only, each row is given alone from now on.
-    """
-    some = _distinct(rows[np.linspace(0, len(rows) - 1, min(len(rows), 2 * _TRIED)).astype(np.int64)])[0]
-    some = some[: max(2, min(_TRIED, len(some)))]
-    first = _heard(encoder, some[: min(block, len(some))], block=block)
-    width = first.shape[1]
-
-    def encoded(which: NDArray[np.int64], size: int) -> NDArray[np.float32]:
-        found = np.empty((len(which), width), dtype=np.float32)
-        for start in range(0, len(which), size):
-            part = which[start : start + size]
-            found[start : start + size] = _heard(encoder, some[part], block=size, width=width)
-        return found
-
-    order = np.arange(len(some))
-    mixed = np.random.default_rng(0).permutation(len(some))
-    once = encoded(order, block)
-    other = encoded(mixed, block)[np.argsort(mixed)]
-    few = np.linspace(0, len(some) - 1, min(_ALONE, len(some))).astype(np.int64)
-    try:
-        alone = once[few] if encoder.fixed else encoded(few, 1)
-    except InputError:  # it needs others beside it
-        alone = np.full((len(few), width), np.inf, dtype=np.float32)
-    if not _same(once, encoded(order, block)):
-        raise InputError(
-            f"{encoder.name} gives different numbers for the same rows when it is asked again: it is random, or it "
-            "keeps something of the rows that it saw. Take out what is random, or fix its seed at every call."
-        )
-    if not (_same(once, other) and _same(once[few], alone)):
-        raise InputError(
-            f"{encoder.name} gives a row different numbers when other rows stand beside it: one private row would "
-            "reach every teacher. Give an encoder that takes each row by itself, without statistics of a batch (a "
-            "module in eval mode); or block = 1, so that it sees one row at a time."
-        )
-    if len(some) > 1 and (once == once[0]).all():
-        raise InputError(f"{encoder.name} gives the same numbers for all public rows: it tells none of them apart.")
-    return (block if encoder.fixed or bool((once == other).all()) else 1), width
-
-
-def _heard(encoder: Loaded, rows: Rows, *, block: int, width: int | None = None) -> NDArray[np.float32]:
-    """Numbers of public rows; what is wrong with them is said."""
-    try:
-        found = encoder.apply(_filled(rows, block))
-    except InputError:
-        raise
-    except Exception as error:  # whatever it raises, about public rows
-        said = " ".join(str(error).split())[:300]
-        raise InputError(f"{encoder.name} fails on the public rows ({type(error).__name__}: {said}).") from error
-    numbers = _numbers(found, block)
-    if numbers is None:
-        got = getattr(found, "shape", None)
-        raise InputError(
-            f"{encoder.name} must give an array (rows, numbers) for {block} rows, got "
-            f"{type(found).__name__ if got is None else f'shape {tuple(got)}'}."
-        )
-    if width is not None and numbers.shape[1] != width:
-        raise InputError(f"{encoder.name} must give {width} numbers for every row, got {numbers.shape[1]}.")
-    if numbers.shape[1] > _WIDEST:
-        raise InputError(
-            f"{encoder.name} gives {numbers.shape[1]:,} numbers for a row, and at most {_WIDEST:,} are taken. Follow "
-            "it by one that reduces them, such as TruncatedSVD."
-        )
-    if not np.isfinite(numbers).all():
-        raise InputError(f"{encoder.name} gives nan or inf for a public row.")
-    return numbers[: len(rows)]
-
-
-def _encoded(encoder: Loaded, rows: Rows, *, block: int, width: int) -> NDArray[np.float32]:
-    """(n, width): equal rows are encoded once; a row that the encoder fails on counts as zeros."""
-    some, place = _distinct(rows)
-    found = np.zeros((len(some), width), dtype=np.float32)
-    for start in range(0, len(some), block):
-        part = some[start : start + block]
-        numbers = _attempt(encoder.apply, part, block=block, width=width)
-        if numbers is None:  # one of them is odd: each is alone, in a block of its own
-            each = [_attempt(encoder.apply, part[k : k + 1], block=block, width=width) for k in range(len(part))]
-            numbers = np.concatenate([np.zeros((1, width), np.float32) if one is None else one for one in each])
-        found[start : start + len(part)] = numbers
-    found[~np.isfinite(found).all(axis=1)] = 0
-    return found[place]
-
-
-def _attempt(apply: Callable[[Rows], Any], rows: Rows, *, block: int, width: int) -> NDArray[np.float32] | None:
-    try:
-        numbers = _numbers(apply(_filled(rows, block)), block)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # an odd row: what of, is not said; a panic of a library in Rust is no Exception
-        return None
-    return None if numbers is None or numbers.shape[1] != width else numbers[: len(rows)]
-
-
-def _filled(rows: Rows, block: int) -> Rows:
-    """Always ``block`` rows: the first of them again and again behind the last."""
-    which = np.zeros(block, dtype=np.int64)
-    which[: len(rows)] = np.arange(len(rows))
-    filled = rows[which]
-    return filled + 0 if isinstance(filled, np.ndarray) and filled.dtype.kind == "f" else filled  # one zero
-
-
-def _numbers(found: Any, n: int) -> NDArray[np.float32] | None:
-    """(n, width) float32; None if it is anything else."""
-    if hasattr(found, "detach"):
-        found = found.detach().cpu().float().numpy()
-    if hasattr(found, "toarray"):
-        found = found.toarray()
-    numbers = np.asarray(found)
-    if numbers.ndim < 2 or len(numbers) != n or numbers.dtype.kind not in "biuf" or not numbers.size:
-        return None
-    with np.errstate(all="ignore"):
-        return numbers.reshape(n, -1).astype(np.float32)
-
-
-def _distinct(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
-    """Different rows, in the order of their first, and which of them each row is."""
-    seen: dict[bytes, int] = {}
-    first: list[int] = []
-    place = np.empty(len(rows), dtype=np.int64)
-    for k, digest in enumerate(row_digests(rows)):
-        if digest not in seen:
-            seen[digest] = len(first)
-            first.append(k)
-        place[k] = seen[digest]
-    return (rows if len(first) == len(rows) else rows[np.array(first)]), place
-
-
-def _same(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether numbers differ by rounding at most."""
-    largest = np.abs(one).max(axis=1, keepdims=True)
-    return bool((np.abs(one - other) <= _ROUNDING * largest + 1e-6).all())
 
 
 def _probe(kind: RowKind, *, of_bytes: bool) -> Rows | None:

@@ -27,7 +27,6 @@ from terrine.features.auto import device_of
 CALLABLE, SKLEARN, MODULE, TORCHSCRIPT = "callable", "sklearn", "torch module", "torchscript"
 ONNX, SENTENCES = "onnx", "sentence-transformers"
 
-BLOCK = 64  # rows given at once
 _MEANT = (
     "Give an .onnx file, a TorchScript file (.pt), a .skops file of a scikit-learn transformer, or the folder of a "
     "sentence-transformers model"
@@ -51,8 +50,8 @@ class Loaded:
         digest: sha256 of what decides its numbers; of a callable, of its name alone.
         apply: (n, ...) rows to (n, features).
         carried: what a file of features keeps of it; None: whoever loads that file must give the encoder again.
-        block: how many rows it is given at once.
-        fixed: whether it takes no other number.
+        block: how many rows it is given at once: one, but for what has no way to let rows meet.
+        fixed: how many rows it takes, and no other number; None: any.
     """
 
     kind: str
@@ -60,8 +59,8 @@ class Loaded:
     digest: str
     apply: Callable[[Rows], Any]
     carried: bytes | None = None
-    block: int = BLOCK
-    fixed: bool = False
+    block: int = 1
+    fixed: int | None = None
 
 
 def of_callable(function: Callable[..., Any], *, name: str | None = None) -> Loaded:
@@ -227,8 +226,7 @@ def of_onnx(data: bytes, *, name: str) -> Loaded:
         digest=_sha(ONNX, data),
         apply=apply,
         carried=data,
-        block=size or BLOCK,
-        fixed=size is not None,
+        fixed=size,
     )
 
 

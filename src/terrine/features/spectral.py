@@ -59,15 +59,17 @@ def _pick_numpy(among: Rows) -> Any:
 def _pick_torch(among: Rows, device: str) -> Any:
     import torch
 
-    there = torch.from_numpy(among).to(device)
-    lengths = there.square().sum(1) / 2
+    times = RowProduct(among.T)
+    columns, sizes = (torch.from_numpy(one).to(device) for one in (times.columns, times.size))
+    lengths = torch.from_numpy((among**2).sum(axis=1) / 2).to(device)
 
     def pick(rows: Rows, n: int, k: int, own: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        far = lengths - torch.from_numpy(rows).to(device) @ there.T
+        found, size = (torch.from_numpy(one).to(device) for one in times.whole(rows))
+        far = lengths - (found @ columns * (size * sizes)).float()
         if own is not None:
             far[torch.arange(n, device=device), torch.from_numpy(own).to(device)] = torch.inf
-        picked: NDArray[np.int64] = far[:n].topk(k, dim=1, largest=False, sorted=True).indices.cpu().numpy()
-        return picked
+        picked: NDArray[np.int64] = far.topk(k, dim=1, largest=False, sorted=True).indices.cpu().numpy()
+        return picked[:n]
 
     return pick
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from terrine.probe.model import Probe
 from terrine.probe.outputs import OutputFiles
 from terrine.probe.settings import ProbeSettings
 from terrine.probe.sums import ProbeRows, Step, gradient_sum
+from terrine.relations import Relation
 from terrine.sensitive import Sensitive
 
 Progress = Callable[[int, int], object]
@@ -69,6 +71,7 @@ def fit_probe(
     """
     work = _Fit(settings, ledger, as_noise(rng), _Given(rows, executor, device))
     check_agreement(rows, settings, work.budget)
+    check_relation(rows, work.budget, charged=ledger.training.state() is not None)
     with work.alone():
         work.charge()
         while work.step < settings.sums:
@@ -101,7 +104,8 @@ class _Fit:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Of two that train at once, one would take the other's step for lost."""
-        with (self._outputs.made() / "lock").open("a") as file:
+        self._outputs.made()
+        with self._outputs.lock.open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -153,11 +157,8 @@ class _Fit:
             settings=self._settings,
             steps_kept=len(state.outputs),
             guarantee=self.budget.guarantee() if state.secure else None,
-            measured=None if self._told is None else self._measured(self._told),
+            measured=None if self._told is None else _measured(self._told, self._settings, self.budget),
         )
-
-    def _measured(self, told: NDArray[np.int64]) -> Measured:
-        return measured_of(told, n_classes=self._settings.n_classes, clip=self.budget.clip, noise=self.budget.noise)
 
     def _take_up(self, step: int, digest: str | None) -> None:
         """A step that was begun before: its output, or nothing where it is lost."""
@@ -188,6 +189,30 @@ class _Fit:
         return found.map(lambda total: total.ravel() + noise)
 
 
+def made_by(ledger: Ledger, probe: Probe, *, folder: Path) -> bool:
+    """Whether the ledger's training made this probe: weights and measure follow from the outputs that the chain names.
+
+    Args:
+        folder: with the files of the outputs.
+    """
+    state, budget = ledger.training.state(), ledger.training.budget
+    if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+        return False
+    files = OutputFiles(folder, ledger.id, budget.dimension)
+    descent, measured = Descent(probe.settings, planned_units=budget.planned_units), None
+    for step in sorted(state.outputs):
+        output = files.read(step, state.outputs[step])
+        if step > probe.settings.steps:
+            measured = _measured(output, probe.settings, budget)
+        else:
+            descent.add(step, output)
+    return np.array_equal(descent.average(), probe.weights) and probe.measured == measured
+
+
+def _measured(output: NDArray[np.int64], settings: ProbeSettings, budget: TrainingBudget) -> Measured:
+    return measured_of(output, n_classes=settings.n_classes, clip=budget.clip, noise=budget.noise)
+
+
 def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:
     """Refuse settings that are not those of the rows and of the budget."""
     pairs = {
@@ -201,3 +226,25 @@ def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBu
         if ours != theirs:
             whose = "the rows have" if name in ("features", "classes") else "the ledger's budget has"
             raise InputError(f"The settings have {name} {ours}, and {whose} {theirs}. They must be the same.")
+
+
+def check_relation(rows: ProbeRows, budget: TrainingBudget, *, charged: bool) -> None:
+    """Refuse a budget whose neighbors differ in a row where rows have units, or in a unit where they have none.
+
+    Args:
+        charged: whether the training began before this was asked: rows without units then go on, each as a unit.
+    """
+    of_rows = budget.relation in (Relation.ROW_ADDED, Relation.ROW_REPLACED)
+    if of_rows and rows.have_units:
+        raise InputError(
+            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have units: a '
+            "unit's whole contribution changes with one row, which such a budget does not pay for. Make it with "
+            "relation=Relation.UNIT_ADDED, or leave out the units: each row is then protected by itself."
+        )
+    if not of_rows and not rows.have_units and not charged:
+        row = Relation.ROW_REPLACED if budget.relation.size_is_public else Relation.ROW_ADDED
+        raise InputError(
+            f'The neighbors of the ledger\'s budget are "{budget.relation.sentence}", and the rows have no units. Give '
+            "ProbeRows the units (whose each row is), or make the budget with "
+            f"relation=Relation.{row.name} if no unit has several rows, or if single rows are all that you protect."
+        )

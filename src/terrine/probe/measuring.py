@@ -54,11 +54,11 @@ def measured_of(output: Ints, *, n_classes: int, clip: int, noise: int) -> Measu
     """
     one, n = float(_each(clip)), n_classes
     in_all, by_class = output[:2] / one, output[2 : 2 + 2 * n].reshape(2, n) / one
-    by_class = by_class + ((in_all - by_class.sum(axis=1)) / (n + 1))[:, None]
-    right, wrong = by_class.tolist()
+    off = [float(whole) - math.fsum(parts) for whole, parts in zip(in_all, by_class, strict=True)]
+    right, wrong = (by_class + np.array(off)[:, None] / (n + 1)).tolist()
     return Measured(
-        right=sum(right),
-        wrong=sum(wrong),
+        right=math.fsum(right),  # the same on every machine
+        wrong=math.fsum(wrong),
         right_by_class=tuple(right),
         wrong_by_class=tuple(wrong),
         noise=noise / one * math.sqrt(n / (n + 1)),

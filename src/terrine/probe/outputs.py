@@ -34,6 +34,11 @@ class OutputFiles:
     def path(self, step: int) -> Path:
         return self.folder / f"training-{self.ledger_id}" / f"step-{step:05}.out"
 
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that trains."""
+        return self.path(0).parent / "lock"
+
     def made(self) -> Path:
         """Their folder, which is there from now on."""
         found = self.path(0).parent
@@ -46,7 +51,9 @@ class OutputFiles:
         """Keep an output unless the step has one: its digest, or that of the one that was there."""
         path = self.made() / self.path(step).name
         write_once(path, self._head(step) + output.astype("<i8").tobytes())
-        os.utime(path, (_TIME, _TIME))  # when a step was done tells how many rows there are
+        for one in (path, self.lock, path.parent):  # when a step was done tells how many rows there are
+            if one.exists():
+                os.utime(one, (_TIME, _TIME))
         return self._digest(step)
 
     def found(self, step: int) -> str | None:
@@ -58,8 +65,8 @@ class OutputFiles:
         path = self.path(step)
         if not path.exists():
             raise LedgerError(
-                f"{path} is gone: it holds what step {step} of the training released, and the training cannot go on "
-                "without it. Copy it from the machine that made the step."
+                f"{path} is gone: it holds what step {step} of the training released. Without it the training cannot "
+                "go on, and nobody can tell that a probe is its. Copy it from the machine that made the step."
             )
         content = self._content(step)
         if hashlib.sha256(content).hexdigest() != digest:

@@ -50,6 +50,11 @@ class ProbeRows:
             self._order, self._groups = _grouped(unit_ids(units, n_rows=len(features)))
 
     @property
+    def have_units(self) -> bool:
+        """Whether it was said whose each row is."""
+        return self._order is not None
+
+    @property
     def dimension(self) -> int:
         """Numbers in a gradient: (features + 1) x classes."""
         return (self.n_features + 1) * self.n_classes

@@ -390,11 +390,13 @@ def _secret(secret: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moment(text: str) -> str:
-    """2026-11-15T14:00:00Z in words."""
+    """2026-11-15 in words, or 2026-11-15T14:00:00Z, as older facts have it."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text
+    if len(text) == len("2026-11-15"):
+        return f"{moment.day} {moment:%B %Y}"
     zone = "" if moment.tzinfo is None else f" {moment.tzname()}"
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 

@@ -89,7 +89,7 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
         }
     return {
         "title": config.data.name or run.folder.name,
-        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "made": datetime.datetime.now(datetime.UTC).date().isoformat(),  # its time tells of private rows
         "guarantee": {name: value for name, value in shown.to_json().items() if name in names},
         "insecure": not answers.secure,
         "data": {

@@ -1,7 +1,7 @@
 """A run by the private probe: features, one training on the run's ledger, labels of all public rows, a student.
 
-Nobody is taught and nobody votes. Of its files `private.sha256` and a step's noise are secret while they are there, and
-`config.toml` has the full paths of its owner's files; all others may be shown.
+Nobody is taught and nobody votes. Of its files `private.sha256` is secret, and `config.toml` has the full paths of its
+owner's files; all others may be shown.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.fit import made_by
 from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.runs.anew import or_anew
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], object]
 LABELS_SCHEMA = "terrine.soft-labels/1"
+_SAME = 1e-3  # of a probability: what another machine's rounding of features makes of it, by far
 _ROWS = 65_536  # private rows whose features are made at once
 
 
@@ -188,8 +190,8 @@ class ProbeRun(Learning):
         """Soft labels of all public rows, which cost nothing more, and the guarantee of everything."""
         probe = self.probe()
         with self.ledger() as ledger:
-            state, paid = ledger.training.state(), ledger.summary()
-        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+            own, paid = made_by(ledger, probe, folder=self.folder), ledger.summary()
+        if not own:
             raise InputError(
                 f"{self._probe_path} is not the probe that the ledger of {self.folder} paid for. Put back the ledger "
                 "or the file. Where the ledger is the right one, delete the file, and make it again from the steps "
@@ -234,8 +236,7 @@ class ProbeRun(Learning):
             ledger: the run's own, which paid for the training.
         """
         probe, rows = self.probe(), kept_rows(self.folder)
-        state = ledger.training.state()
-        if state is None or (state.asked, len(state.outputs)) != (probe.settings.digest(), probe.steps_kept):
+        if not made_by(ledger, probe, folder=self.folder):
             raise StoreError(f"{self._probe_path} is not what the ledger's training made. Put the file back.")
         check_features(self.folder)
         stand_in = PublicData(np.zeros((1, *rows.shape), dtype=rows.dtype))  # features are kept: only its shape counts
@@ -255,7 +256,13 @@ class ProbeRun(Learning):
         """The probe itself, or a student of its labels: by the settings, or by labeled public rows."""
         from terrine.students import AutoStudent, fit_beside, fit_student
 
-        labels, side, seed = self.labels().argmax(axis=1), self.task, self.config.seed
+        found, side, seed = self.labels(), self.task, self.config.seed
+        if not np.allclose(self.probe().predict_proba(self._public), found, rtol=0, atol=_SAME):
+            raise InputError(
+                f"{self._probe_path} is not the probe that labeled the public rows of {self.folder}, for whose ledger "
+                f"the guarantee is. Put the file back, or label again: terrine label {self.folder}"
+            )
+        labels = found.argmax(axis=1)
         own = self._as_student(labels)
         if self.config.student.kind == "probe":
             return own

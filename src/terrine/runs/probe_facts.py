@@ -29,7 +29,7 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
     student, X = run.student_result(), task.public.X
     return {
         "title": run.config.data.name or run.folder.name,
-        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "made": datetime.datetime.now(datetime.UTC).date().isoformat(),  # its time tells of private rows
         "guarantee": {
             name: value
             for name, value in shown.to_json().items()

@@ -18,9 +18,10 @@ from terrine.measured import Measured
 from terrine.probe import Probe, ProbeRows, ProbeSettings, exact, measuring
 from terrine.probe.measuring import measured_of, measured_sum
 from terrine.probe.sums import Step
+from terrine.relations import Relation
 
 MEASURED = replace(SETTINGS, measured=True)
-PAYS = MEASURED.budget(epsilon=2.0, delta=1e-5, planned_units=N)
+PAYS = MEASURED.budget(epsilon=2.0, delta=1e-5, planned_units=N, relation=Relation.ROW_ADDED)
 
 
 def total(setting, units, ids):

@@ -46,7 +46,7 @@ made = subprocess.run(
     capture_output=True,
     text=True,
 )
-(key,) = re.findall(r"terrine_\w+", made.stdout)
+(key,) = re.findall(r"terrine_\S+", made.stdout)
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]

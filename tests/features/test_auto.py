@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
+from terrine._models import dump_arrays, load_described
 from terrine.datasets import PrivateData
 from terrine.errors import DataError, InputError
 from terrine.features import AutoFeatures, AutoRecipe, Scattering, contrast, fit_auto, ramps, views
@@ -116,7 +119,8 @@ def encoder():
 
 
 def test_an_encoder_is_kept_if_public_rows_say_so(encoder):
-    assert set(encoder.scores) == {"scattering", "scattering + encoder"}
+    both = {"scattering", "scattering + patches"}
+    assert set(encoder.scores) == both | {f"{one} + encoder" for one in both}
     best = max(encoder.scores, key=encoder.scores.get)
     assert " + ".join(encoder.parts) == best
     assert encoder.scores["scattering"] > 0.9
@@ -173,7 +177,33 @@ def test_embeddings_become_components():
     assert np.linalg.norm(features.transform(rows), axis=1) == pytest.approx(np.ones(200), abs=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{"components": 0}, {"encoder": "perhaps"}, {"steps": 0}])
+def test_patches_are_beside_the_scattering_unless_labels_speak_against_them():
+    features = fit_auto(X, recipe=AutoRecipe(components=20, encoder="no"), seed=0)
+    assert features.parts == ("scattering", "patches")
+    assert features.scores == {}
+    seen = features.transform(X)
+    share = np.square(seen[:, 20:]).sum(axis=1)  # of a row of length 1: half as long as the scattering's part
+    assert share == pytest.approx(np.full(300, 0.25 / 1.25), abs=1e-5)
+    alone = fit_auto(X, recipe=AutoRecipe(components=20, patches=False, encoder="no"), seed=0)
+    assert alone.parts == ("scattering",)
+    judged = fit_auto(X, recipe=AutoRecipe(components=20, encoder="no"), seed=0, labels=Y)
+    assert " + ".join(judged.parts) == max(judged.scores, key=judged.scores.get)
+    assert set(judged.scores) == {"scattering", "scattering + patches"}
+    none = fit_auto(X, recipe=AutoRecipe(components=20, patches=False, encoder="no"), seed=0, labels=Y)
+    assert (none.parts, none.scores) == (("scattering",), {})
+
+
+def test_features_from_before_there_were_patches_come_back():
+    features = fit_auto(X, recipe=AutoRecipe(components=20, patches=False, encoder="no"), seed=0)
+    tensors, metadata = load_described(features.dumps(), what="features")
+    recipe = json.loads(metadata["recipe"])
+    del recipe["patches"]
+    old = AutoFeatures.loads(dump_arrays(tensors, metadata | {"recipe": json.dumps(recipe)}), what="old")
+    assert old.recipe == features.recipe
+    assert (old.transform(X) == features.transform(X)).all()
+
+
+@pytest.mark.parametrize("settings", [{"components": 0}, {"patches": 1}, {"encoder": "perhaps"}, {"steps": 0}])
 def test_wrong_settings_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         AutoRecipe(**settings)

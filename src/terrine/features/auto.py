@@ -1,4 +1,4 @@
-"""Features that need no choice: of images by scattering and an encoder, of plain rows by public quantiles.
+"""Features that need no choice: of images by scattering, pieces and an encoder, of plain rows by public quantiles.
 
 All of it is fixed or learned from public rows alone. Which distortions the encoder may learn from, and whether it is
 used at all, is decided by public rows too: without labels, or by those that the user has for them.
@@ -23,16 +23,17 @@ from terrine._optional import require_torch
 from terrine._ridge import solve
 from terrine.datasets.data import PrivateData, PublicData, array_of
 from terrine.errors import DataError, InputError, MissingDependencyError, StoreError
-from terrine.features import contrast, ramps, views
+from terrine.features import contrast, patches, ramps, views
 from terrine.features.components import ROWS, Rows, principal, projected, some_rows
 from terrine.features.scattering import Scattering
 from terrine.features.spectral import nearest, unit_rows
 
 SCHEMA = "terrine.features.auto/1"
-SCATTERING, ENCODER = "scattering", "encoder"  # of images
+SCATTERING, PATCHES, ENCODER = "scattering", "patches", "encoder"  # of images
 QUANTILES, COMPONENTS = "quantiles", "components"  # of plain rows: tables; embeddings and texts
 
 _EVENED = 0.5
+_LENGTHS = {PATCHES: 0.5}  # of a set's part of a row; of the others 1
 _BLOCK = 256
 _HELD = 1000  # public images that the encoder does not learn from, to judge it by
 _JUDGED = 3000  # labeled public rows that a set of features is judged by, at most
@@ -47,16 +48,20 @@ class AutoRecipe:
 
     Attributes:
         components: of each set of features of images, at most.
+        patches: beside the scattering of images also small pieces, by a dictionary of public ones.
         encoder: learn an encoder beside the scattering of images: "yes", "no", or "auto", where there is a GPU.
         steps: of the encoder's learning.
     """
 
     components: int = 500
+    patches: bool = True
     encoder: Literal["auto", "yes", "no"] = "auto"
     steps: int = contrast.STEPS
 
     def __post_init__(self) -> None:
         _validate.integer("components", self.components, at_least=1)
+        if not isinstance(self.patches, bool):
+            raise InputError(f"patches must be True or False, got {self.patches!r}.")
         _validate.choice("encoder", self.encoder, ("auto", "yes", "no"))
         _validate.integer("steps", self.steps, at_least=1)
 
@@ -99,9 +104,7 @@ class AutoFeatures:
             return self._of_plain(rows.reshape(len(rows), int(np.prod(self.row_shape))))
         if rows.dtype != np.uint8:
             raise InputError(f"Images must be of dtype uint8, got {rows.dtype}.")
-        images = as_images(rows)
-        seen = [_part(part, images, self._arrays, device=device_of(device)) for part in self.parts]
-        return np.concatenate(seen, axis=1) / np.float32(np.sqrt(len(seen)))
+        return _joined(as_images(rows), self.parts, self._arrays, device=device_of(device))
 
     def arrays(self, part: str) -> Arrays:
         """What one of its parts computes with, by name."""
@@ -163,7 +166,7 @@ class AutoFeatures:
         try:
             facts = json.loads(metadata["facts"])
             found = cls(
-                recipe=AutoRecipe(**json.loads(metadata["recipe"])),
+                recipe=AutoRecipe(**{"patches": False, **json.loads(metadata["recipe"])}),  # older ones had none
                 row_shape=tuple(int(n) for n in json.loads(metadata["row_shape"])),
                 parts=tuple(facts["parts"]),
                 strengths=dict(facts["strengths"]),
@@ -190,8 +193,8 @@ def fit_auto(
 ) -> AutoFeatures:
     """Features from public rows; never fit them on private ones.
 
-    Images (uint8, with two or three axes) have scattering features and, where it is worth it, those of an encoder;
-    other rows are standardized, and numbers bent at quantiles.
+    Images (uint8, with two or three axes) have features by scattering and by small pieces and, where it is worth it,
+    those of an encoder; other rows are standardized, and numbers bent at quantiles.
 
     Args:
         public: rows that anyone may see.
@@ -213,30 +216,36 @@ def fit_auto(
         named = {f"{part}.{name}": array for name, array in made.items()}
         return AutoFeatures(**shape, parts=(part,), strengths={}, scores={}, _arrays=named)
     images, where = as_images(rows), device_of(device)
-    arrays = _of_scattering(images, recipe.components, seed=seed, device=where)
-    wanted = recipe.encoder == "yes" or (recipe.encoder == "auto" and where != "cpu")
-    if not wanted or len(images) < 4:
-        return AutoFeatures(**shape, parts=(SCATTERING,), strengths={}, scores={}, _arrays=arrays)
-
-    def see(some: NDArray[np.uint8]) -> Rows:
-        return _part(SCATTERING, some, arrays, device=where)
-
-    order = np.random.default_rng([seed, 2]).permutation(len(images))
-    held = order[: min(_HELD, len(order) // 4)]
-    strengths = views.strengths(images, see, seed=seed)
-    taught = np.delete(images, held, axis=0)
-    weights = contrast.learn(taught, strengths, steps=recipe.steps, seed=seed, device=where, progress=progress)
-    arrays |= {f"{ENCODER}.net.{name}": array for name, array in weights.items()}
-    arrays |= _components_of(ENCODER, images, arrays, recipe.components, seed=seed, device=where)
-    sets = {SCATTERING: (SCATTERING,), f"{SCATTERING} + {ENCODER}": (SCATTERING, ENCODER)}
     known = None if labels is None else np.asarray(labels)
-    scores = {
-        name: _found_again(images[held], parts, arrays, strengths, seed=seed, device=where)
-        if known is None
-        else _left_out(images, known, parts, arrays, seed=seed, device=where)
-        for name, parts in sets.items()
-    }
-    parts = sets[max(scores, key=lambda name: scores[name])]
+    arrays = _of_scattering(images, recipe.components, seed=seed, device=where)
+    base: tuple[str, ...] = (SCATTERING,)
+    if recipe.patches:
+        arrays |= _of_patches(images, recipe.components, seed=seed)
+        base += (PATCHES,)
+    sets = [base] if known is None else [base[:n] for n in range(1, len(base) + 1)]
+    wanted = recipe.encoder == "yes" or (recipe.encoder == "auto" and where != "cpu")
+    strengths: dict[str, float] = {}
+    held = np.random.default_rng([seed, 2]).permutation(len(images))[: min(_HELD, len(images) // 4)]
+    if wanted and len(images) >= 4:
+
+        def see(some: NDArray[np.uint8]) -> Rows:
+            return _part(SCATTERING, some, arrays, device=where)
+
+        strengths = views.strengths(images, see, seed=seed)
+        taught = np.delete(images, held, axis=0)
+        weights = contrast.learn(taught, strengths, steps=recipe.steps, seed=seed, device=where, progress=progress)
+        arrays |= {f"{ENCODER}.net.{name}": array for name, array in weights.items()}
+        arrays |= _components_of(ENCODER, images, arrays, recipe.components, seed=seed, device=where)
+        sets += [(*parts, ENCODER) for parts in sets]
+    scores = {}
+    if len(sets) > 1:
+        scores = {
+            " + ".join(parts): _found_again(images[held], parts, arrays, strengths, seed=seed, device=where)
+            if known is None
+            else _left_out(images, known, parts, arrays, seed=seed, device=where)
+            for parts in sets
+        }
+    parts = max(sets, key=lambda parts: scores.get(" + ".join(parts), 0.0))
     kept = {name: array for name, array in arrays.items() if name.split(".")[0] in parts}
     return AutoFeatures(**shape, parts=parts, strengths=strengths, scores=scores, _arrays=kept)
 
@@ -268,6 +277,18 @@ def _of_scattering(images: NDArray[np.uint8], n: int, *, seed: int, device: str)
     return {f"{SCATTERING}.{name}": a for name, a in _named(middle, spread, mean, matrix)}
 
 
+def _of_patches(images: NDArray[np.uint8], n: int, *, seed: int) -> Arrays:
+    """A dictionary of public pieces, then components as of the scattering."""
+    made = patches.learn(images, seed=seed)
+    maps = patches.seen(made, images[some_rows(len(images))])
+    middle, spread = maps.mean(axis=(0, 2)), maps.std(axis=(0, 2)) + np.float32(1e-6)
+    maps -= middle[:, None]
+    maps /= spread[:, None]
+    mean, matrix = principal(maps.reshape(len(maps), -1), n, evened=_EVENED, seed=seed)
+    learned = [*_named(middle, spread, mean, matrix), *((f"dictionary.{name}", array) for name, array in made.items())]
+    return {f"{PATCHES}.{name}": array for name, array in learned}
+
+
 def _components_of(part: str, images: NDArray[np.uint8], arrays: Arrays, n: int, *, seed: int, device: str) -> Arrays:
     some = images[some_rows(len(images))]
     seen = contrast.encoded(_inside(arrays, f"{part}.net"), some, device=device)
@@ -293,12 +314,23 @@ def _part(part: str, images: NDArray[np.uint8], arrays: Arrays, *, device: str) 
 
         at_once = _BLOCK if device == "cpu" else 4 * _BLOCK
         return unit_rows(projected(images, mean, matrix, see, block=at_once))
+    if part == PATCHES:
+        words = _inside(arrays, f"{part}.dictionary")
+
+        def compare(block: NDArray[np.uint8]) -> NDArray[Any]:
+            maps = patches.seen(words, block)
+            return ((maps - middle[:, None]) / spread[:, None]).reshape(len(maps), -1)
+
+        return unit_rows(projected(images, mean, matrix, compare))
     seen = contrast.encoded(_inside(arrays, f"{part}.net"), images, device=device)
     return unit_rows(projected(seen, mean, matrix, lambda block: (block - middle) / spread))
 
 
 def _joined(images: NDArray[np.uint8], parts: tuple[str, ...], arrays: Arrays, *, device: str) -> Rows:
-    return np.concatenate([_part(part, images, arrays, device=device) for part in parts], axis=1)
+    """Rows of length 1, of all sets."""
+    lengths = [np.float32(_LENGTHS.get(part, 1.0)) for part in parts]
+    seen: list[Rows] = [_part(part, images, arrays, device=device) * n for part, n in zip(parts, lengths, strict=True)]
+    return np.concatenate(seen, axis=1) / np.float32(np.sqrt(sum(n**2 for n in lengths)))
 
 
 def _found_again(
@@ -362,7 +394,8 @@ def _inside(arrays: Arrays, prefix: str) -> Arrays:
 
 def _check(features: AutoFeatures) -> None:
     """Raises a ValueError unless the arrays are those of such features, and they give numbers."""
-    if features.parts not in ((SCATTERING,), (SCATTERING, ENCODER), (QUANTILES,), (COMPONENTS,)):
+    images = [(SCATTERING, *some) for some in ((), (PATCHES,), (ENCODER,), (PATCHES, ENCODER))]
+    if features.parts not in (*images, (QUANTILES,), (COMPONENTS,)):
         raise ValueError
     dtype = np.uint8 if features.of_images else np.float32
     if not np.isfinite(features.transform(np.zeros((1, *features.row_shape), dtype=dtype), device="cpu")).all():

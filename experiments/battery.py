@@ -3,7 +3,8 @@
     TERRINE_DATA=FOLDER python experiments/battery.py --out OUT --tasks adult,fashion --kinds votes,probe --epsilons 1
 
 Each cell (task, kind, epsilon, relation, seeds) is a file in OUT, and one that is there is not made again; features and
-votes are kept in OUT as well. A seed decides shares, teachers, questions, noise and student; features are fitted once.
+votes are kept in OUT as well. A seed decides shares, teachers, questions, noise and student; features are fitted once,
+but for the kind "fits", where it decides them too.
 The noise is seeded: these data sets are public, and nothing here is private. `battery_probe.py` has the linear models,
 `battery_page.py` the page. The tasks with MiniLM need what `minilm.py` writes.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
@@ -330,23 +331,34 @@ class Battery:
     def __init__(self, name: str, seed: int, out: Path, executor: Executor, nets: str = "auto") -> None:
         self.name, self.seed, self.out, self.executor, self.nets = name, seed, out, executor, nets
         self.data = data_of(name, out)
+        self.fit = 0  # the seed of the features
         self._features: AutoFeatures | None = None
         self._seen: dict[str, NDArray[np.float32]] | None = None
 
+    @property
+    def _tag(self) -> str:
+        return self.name if self.fit == 0 else f"{self.name}_fit{self.fit}"
+
+    def fitted_again(self, fit: int) -> Battery:
+        """The same task with features of another seed."""
+        found = copy(self)
+        found.fit, found._features, found._seen = fit, None, None
+        return found
+
     def features(self) -> AutoFeatures:
-        """Kept. One fit: what is random in it, the search for components, hardly shows."""
+        """Kept. One fit, but for cells of the kind "fits"."""
         if self._features is None:
-            path = self.out / f"auto_{self.name}.safetensors"
+            path = self.out / f"auto_{self._tag}.safetensors"
             if not path.is_file():
                 options = SETTINGS["features"].get("options", {})
-                fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=0).save(path)
+                fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=self.fit).save(path)
             self._features = AutoFeatures.load(path)
         return self._features
 
     def seen(self, part: str) -> NDArray[np.float32]:
         """Features of private, public or test rows, kept."""
         if self._seen is None:
-            path, see = self.out / f"seen_{self.name}.npz", self.features().transform
+            path, see = self.out / f"seen_{self._tag}.npz", self.features().transform
             if not path.is_file():
                 rows = {"private": self.data.X, "public": self.data.public, "test": self.data.test_X}
                 np.savez(path, **{name: see(some) for name, some in rows.items()})
@@ -544,7 +556,19 @@ def main() -> None:
         print(f"# {name}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
-KINDS = ("features", "votes", "pluralities", "probe", "tuned", "student", "opacus", "secure", "linear", "baseline")
+KINDS = (
+    "features",
+    "votes",
+    "pluralities",
+    "probe",
+    "fits",
+    "tuned",
+    "student",
+    "opacus",
+    "secure",
+    "linear",
+    "baseline",
+)
 
 
 def _cells(kind: str, name: str, epsilons: list[float], seeds: tuple[int, ...], given: argparse.Namespace) -> None:
@@ -568,7 +592,7 @@ def _cells(kind: str, name: str, epsilons: list[float], seeds: tuple[int, ...], 
                     kept(out / f"baseline_{name}_{seed}.json", one.baseline)
                 for epsilon in epsilons if kind == "votes" else ():
                     kept(out / f"cell_{name}_{epsilon:g}_{seed}.json", lambda one=one, at=epsilon: one.cell(at))
-        case "probe" | "tuned" | "student":
+        case "probe" | "fits" | "tuned" | "student":
             for relation in given.relations.split(","):
                 for epsilon in epsilons:
                     path = out / f"{kind}_{name}_{epsilon:g}_{relation}_{len(seeds)}.json"

@@ -147,16 +147,31 @@ class Linear:
         return {"epsilon": epsilon, "delta": delta, "planned_units": self.planned, "relation": Relation[relation]}
 
     def by_rule(self, epsilon: float, relation: str) -> ProbeSettings:
-        """Columns of a table are not ordered by size, as components are: all of them are kept."""
-        public, plan = self.battery.seen("public"), self.numbers(epsilon, relation)
-        p = public.shape[1]
-        if self.battery.features().parts != (QUANTILES,):
-            p = min(p, components_by_rule(**plan))
-        scale = public_scale(public[:, :p])
-        return ProbeSettings.by_rule(n_features=p, n_classes=self.battery.data.n_classes, scale=scale, **plan)
+        plan = self.numbers(epsilon, relation)
+        public = self.cut(self.battery.seen("public"), self.each(components_by_rule(**plan)))
+        given = {"n_features": public.shape[1], "n_classes": self.battery.data.n_classes, **plan}
+        return ProbeSettings.by_rule(scale=public_scale(public), **given)
+
+    def each(self, most: int) -> int | None:
+        """Components of each set of features that make so many in all; a table's columns are all kept: they are not
+        ordered by size, as components are."""
+        parts = self.battery.features().parts
+        return None if parts == (QUANTILES,) else -(-most // len(parts))
+
+    def cut(self, rows: Rows, each: int | None) -> Rows:
+        """The largest components of each set."""
+        parts = self.battery.features().parts
+        if each is None:
+            return rows
+        sets = np.array_split(rows, len(parts), axis=1)  # all have as many
+        return np.concatenate([one[:, :each] for one in sets], axis=1)
+
+    def kept(self, rows: Rows, settings: ProbeSettings) -> Rows:
+        """The features that these settings are for."""
+        return self.cut(rows, settings.n_features // len(self.battery.features().parts))
 
     def rows(self, settings: ProbeSettings) -> Descending:
-        data, private = self.battery.data, self.battery.seen("private")[:, : settings.n_features]
+        data, private = self.battery.data, self.kept(self.battery.seen("private"), settings)
         return Descending(private, data.y, data.unit, scale=settings.scale, n_classes=data.n_classes)
 
     def fitted(self, settings: ProbeSettings, epsilon: float, relation: str, seeds: tuple[int, ...]) -> list[Any]:
@@ -165,7 +180,7 @@ class Linear:
         return [descend(rows, settings, noise=budget.noise / 2**LATTICE_BITS, seed=seed) for seed in seeds]
 
     def logits(self, X: Rows, weights: Any, settings: ProbeSettings) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = with_constant(X[:, : settings.n_features], settings.scale) @ weights
+        found: NDArray[np.float32] = with_constant(self.kept(X, settings), settings.scale) @ weights
         return found
 
     def scored(self, see: Callable[[Rows], NDArray[np.float32]]) -> dict[str, Any]:
@@ -185,6 +200,12 @@ class Linear:
         settings = self.by_rule(epsilon, relation)
         made = self.fitted(settings, epsilon, relation, seeds)
         return self._told("probe", epsilon, relation, settings, made, seeds)
+
+    def fits(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
+        """The probe, each seed with features of its own."""
+        found = [Linear(self.battery.fitted_again(seed)).probe(epsilon, relation, (seed,)) for seed in seeds]
+        listed = {name: [one[name][0] for one in found] for name, value in found[0].items() if isinstance(value, list)}
+        return {**found[0], **listed, "kind": "fits"}
 
     def tuned(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
         rule = self.by_rule(epsilon, relation)
@@ -232,8 +253,7 @@ class Linear:
         from dpsgd import Learner, Schedule, train
 
         data, rule = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED")
-        kept = slice(0, rule.n_features)
-        X = torch.tensor(self.battery.seen("private")[:, kept] * np.float32(rule.scale))
+        X = torch.tensor(self.kept(self.battery.seen("private"), rule) * np.float32(rule.scale))
         y = torch.tensor(data.y)
 
         def taught(schedule: Schedule, seed: int) -> Callable[[Rows], NDArray[np.float32]]:
@@ -243,7 +263,8 @@ class Linear:
 
             def see(rows: Rows) -> NDArray[np.float32]:
                 with torch.no_grad():
-                    logits: NDArray[np.float32] = network(torch.tensor(rows[:, kept] * np.float32(rule.scale))).numpy()
+                    seen = torch.tensor(self.kept(rows, rule) * np.float32(rule.scale))
+                    logits: NDArray[np.float32] = network(seen).numpy()
                 return logits
 
             return see
@@ -272,7 +293,7 @@ class Linear:
         data, start = self.battery.data, time.perf_counter()
         relation = "ROW_ADDED" if data.unit is None else "UNIT_ADDED"
         settings = self.by_rule(epsilon, relation).measuring()
-        private = self.battery.seen("private")[:, : settings.n_features]
+        private = self.kept(self.battery.seen("private"), settings)
         rows = ProbeRows(private, data.y, data.unit, n_classes=data.n_classes)
         plan = self.numbers(epsilon, relation)
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,6 @@ from terrine.features import AnyFeatures, AutoRecipe, as_features, fit_auto
 from terrine.probe import components_by_rule
 from terrine.sensitive import unheard
 
-_COMPONENTS = 500  # of a set of features, at most
 _ROWS = 65_536  # private rows at a time
 
 
@@ -61,13 +60,11 @@ def features_of(model: Any, public: Rows, people: People, *, labels: NDArray[np.
                 "encoder as features (a function, a scikit-learn transformer, a model's folder), or embeddings in the "
                 "place of the rows."
             )
-        most = _COMPONENTS
+        recipe = AutoRecipe()
         if model.route in ("probe", "auto") and people.units is not None:
             numbers: dict[str, Any] = {"epsilon": model.epsilon, "delta": model.delta, "relation": people.relation}
-            most = min(most, components_by_rule(planned_units=people.units.number, **numbers))
-        return fit_auto(
-            PublicData(public), recipe=AutoRecipe(components=most), seed=int(model.random_state), labels=labels
-        )
+            recipe = AutoRecipe(in_all=components_by_rule(planned_units=people.units.number, **numbers))
+        return fit_auto(PublicData(public), recipe=recipe, seed=int(model.random_state), labels=labels)
     return as_features(given, PublicData(public), seed=int(model.random_state))
 
 

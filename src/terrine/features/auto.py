@@ -48,22 +48,30 @@ class AutoRecipe:
 
     Attributes:
         components: of each set of features of images, at most.
+        in_all: components of all sets together, at most; each set has an equal part. None: as many as there are.
         patches: beside the scattering of images also small pieces, by a dictionary of public ones.
         encoder: learn an encoder beside the scattering of images: "yes", "no", or "auto", where there is a GPU.
         steps: of the encoder's learning.
     """
 
     components: int = 500
+    in_all: int | None = None
     patches: bool = True
     encoder: Literal["auto", "yes", "no"] = "auto"
     steps: int = contrast.STEPS
 
     def __post_init__(self) -> None:
         _validate.integer("components", self.components, at_least=1)
+        if self.in_all is not None:
+            _validate.integer("in_all", self.in_all, at_least=1)
         if not isinstance(self.patches, bool):
             raise InputError(f"patches must be True or False, got {self.patches!r}.")
         _validate.choice("encoder", self.encoder, ("auto", "yes", "no"))
         _validate.integer("steps", self.steps, at_least=1)
+
+    def each_of(self, n_sets: int) -> int:
+        """Components of each of so many sets, at most."""
+        return self.components if self.in_all is None else min(self.components, -(-self.in_all // n_sets))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -212,21 +220,23 @@ def fit_auto(
         raise InputError(f"Features need at least 2 public rows, got {len(rows)}.")
     shape: dict[str, Any] = {"recipe": recipe, "row_shape": rows.shape[1:]}
     if rows.dtype != np.uint8 or rows.ndim not in (3, 4) or min(rows.shape[1:3]) < 4:
-        part, made = _of_rows(rows.reshape(len(rows), -1), recipe.components, seed=seed)
+        part, made = _of_rows(rows.reshape(len(rows), -1), recipe.each_of(1), seed=seed)
         named = {f"{part}.{name}": array for name, array in made.items()}
         return AutoFeatures(**shape, parts=(part,), strengths={}, scores={}, _arrays=named)
     images, where = as_images(rows), device_of(device)
     known = None if labels is None else np.asarray(labels)
-    arrays = _of_scattering(images, recipe.components, seed=seed, device=where)
+    encoded = recipe.encoder == "yes" or (recipe.encoder == "auto" and where != "cpu")
+    encoded = encoded and len(images) >= 4
+    n = recipe.each_of(1 + recipe.patches + encoded)
+    arrays = _of_scattering(images, n, seed=seed, device=where)
     base: tuple[str, ...] = (SCATTERING,)
     if recipe.patches:
-        arrays |= _of_patches(images, recipe.components, seed=seed)
+        arrays |= _of_patches(images, n, seed=seed)
         base += (PATCHES,)
-    sets = [base] if known is None else [base[:n] for n in range(1, len(base) + 1)]
-    wanted = recipe.encoder == "yes" or (recipe.encoder == "auto" and where != "cpu")
+    sets = [base] if known is None else [base[:k] for k in range(1, len(base) + 1)]
     strengths: dict[str, float] = {}
     held = np.random.default_rng([seed, 2]).permutation(len(images))[: min(_HELD, len(images) // 4)]
-    if wanted and len(images) >= 4:
+    if encoded:
 
         def see(some: NDArray[np.uint8]) -> Rows:
             return _part(SCATTERING, some, arrays, device=where)
@@ -235,7 +245,7 @@ def fit_auto(
         taught = np.delete(images, held, axis=0)
         weights = contrast.learn(taught, strengths, steps=recipe.steps, seed=seed, device=where, progress=progress)
         arrays |= {f"{ENCODER}.net.{name}": array for name, array in weights.items()}
-        arrays |= _components_of(ENCODER, images, arrays, recipe.components, seed=seed, device=where)
+        arrays |= _components_of(ENCODER, images, arrays, n, seed=seed, device=where)
         sets += [(*parts, ENCODER) for parts in sets]
     scores = {}
     if len(sets) > 1:

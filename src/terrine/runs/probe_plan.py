@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from terrine.features import AnyFeatures
 
 SCHEMA = "terrine.probe-plan/1"
-_MOST = 500  # components of a set of features, where the settings say nothing
 _UNBALANCED = Finding(
     code="balanced_unused",
     severity="warn",
@@ -105,9 +104,7 @@ def features_config(settings: ProbeConfig, people: People) -> FeaturesConfig:
     most = components_by_rule(
         epsilon=privacy.epsilon, delta=privacy.delta, planned_units=people.planned, relation=people.relation
     )
-    wanted = asked.options.get("components", _MOST)
-    options = {**asked.options, "components": min(wanted, most) if isinstance(wanted, int) else wanted}
-    return FeaturesConfig(kind="auto", options=options)
+    return FeaturesConfig(kind="auto", options={"in_all": most, **asked.options})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from terrine.datasets import Task
 from terrine.errors import InputError, PlanError
+from terrine.features import AutoRecipe
 from terrine.runs.base import ROUTE, read_json, write_json
 from terrine.runs.config import ProbeConfig, RunConfig
 from terrine.runs.factories import executor_of, student_of, teacher_of
@@ -105,5 +106,7 @@ def _n_features(settings: RunConfig, task: Task) -> int:
     if people is not None and people.units is not None:
         asked = features_config(probe, people)
     if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim in (3, 4) and asked.kind == "auto":
-        return min(int(asked.options.get("components", 500)), len(X))
+        recipe = AutoRecipe(**asked.options)
+        n_sets = 1 + recipe.patches + (recipe.encoder == "yes")
+        return n_sets * min(recipe.each_of(n_sets), len(X))
     return features_of(asked, task.public, seed=settings.seed, device="auto").n_features

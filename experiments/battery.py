@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 
 from terrine.datasets import PrivateData, PublicData, load
 from terrine.executors import Executor, Processes, Serial
-from terrine.features import AutoFeatures, AutoRecipe, fit_auto
-from terrine.features.auto import QUANTILES
+from terrine.features import AutoFeatures, AutoRecipe, fit_auto, views
+from terrine.features.auto import QUANTILES, as_images
 from terrine.mechanisms import GNMax, answer
 from terrine.noise import SeededNoise
 from terrine.partitioning import partition
@@ -477,10 +477,10 @@ class Battery:
         """The strongest model without privacy, on all private rows, that trains in minutes."""
         data, start = self.data, time.perf_counter()
         if data.X.dtype == np.uint8 and data.X.ndim > 2:
-            from battery_net import trained
+            from battery_net import WIDTH, trained
 
             predict = trained(data.X, data.y, n_classes=data.n_classes, seed=self.seed, flip=self._mirrored())
-            guesses, known, kind = predict(data.test_X), predict(data.public), "convolutional net"
+            guesses, known, kind = predict(data.test_X), predict(data.public), f"convolutional net, {WIDTH} wide"
         else:
             from sklearn.ensemble import HistGradientBoostingClassifier
             from sklearn.linear_model import LogisticRegression
@@ -510,7 +510,13 @@ class Battery:
 
     def _mirrored(self) -> bool:
         """Whether mirror images keep their neighbors among public ones."""
-        return "flip" in self.features().strengths
+        shape = self.data.public.shape[1:]
+
+        def see(some: NDArray[np.uint8]) -> NDArray[np.float32]:
+            return self.features().transform(some.reshape(len(some), *shape))
+
+        found = views.strengths(as_images(self.data.public), see, seed=0)
+        return "flip" in found
 
 
 def balanced(guesses: NDArray[np.int64], truth: NDArray[np.int64]) -> float:

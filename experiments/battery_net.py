@@ -1,4 +1,7 @@
-"""A plain convolutional net on images with weight decay and light augmentation: the bar without privacy."""
+"""A plain convolutional net on images with weight decay and light augmentation: the bar without privacy.
+
+On a GPU 8,000 steps of 256 images; on a CPU a net half as wide, 6,000 steps of 128: some 15 minutes of one core.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-STEPS, BATCH, RATE, DECAY, SHIFT, WIDTH = 8000, 256, 3e-3, 0.05, 2, 64
+STEPS, BATCH, WIDTH = (8000, 256, 64) if torch.cuda.is_available() else (6000, 128, 32)
+RATE, DECAY, SHIFT = 3e-3, 0.05, 2
 
 
 def trained(

@@ -2,9 +2,8 @@
 
     TERRINE_DATA=FOLDER python experiments/battery.py --out OUT --tasks adult,fashion --kinds votes,probe --epsilons 1
 
-Each cell (task, kind, epsilon, relation, seeds) is a file in OUT, and one that is there is not made again; features and
-votes are kept in OUT as well. A seed decides shares, teachers, questions, noise and student; features are fitted once,
-but for the kind "fits", where it decides them too.
+Each cell (task, kind, epsilon, relation, seed) is a file in OUT, and one that is there is not made again; features and
+votes are kept in OUT as well. A seed decides features, shares, teachers, questions, noise and student.
 The noise is seeded: these data sets are public, and nothing here is private. `battery_probe.py` has the linear models,
 `battery_page.py` the page. The tasks with MiniLM need what `minilm.py` writes.
 Settings were chosen on Glyph, Adult and IMDB: test labels of Adult and IMDB were seen in that (rows a teacher, noise,
@@ -28,7 +27,6 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,12 +37,12 @@ from numpy.typing import NDArray
 from terrine.datasets import PrivateData, PublicData, load
 from terrine.executors import Executor, Processes, Serial
 from terrine.features import AutoFeatures, AutoRecipe, fit_auto, views
-from terrine.features.auto import QUANTILES, as_images
+from terrine.features.auto import QUANTILES, as_images, device_of
 from terrine.mechanisms import GNMax, answer
 from terrine.noise import SeededNoise
 from terrine.partitioning import partition
 from terrine.schema import Encoder, draft, read_table
-from terrine.students import AutoStudent, fit_student
+from terrine.students import AutoStudent, fit_beside, fit_student
 from terrine.teachers import RidgeTeacher, poll_teachers
 from terrine.votes import Votes
 
@@ -55,8 +53,8 @@ STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # numbers of teachers and
 
 
 Rows = NDArray[Any]
+Own = Callable[[AutoFeatures, Rows, list[str]], Any]  # features, public rows, classes -> a student
 Texts = tuple[dict[str, list[str]], dict[str, NDArray[np.int64]]]  # by part, and labels where a part has some
-IMDB_PARTS = {"private": 10_000, "public": 10_000, "test": 5_000}  # of what MiniLM encodes, for time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +194,8 @@ def _heritage() -> Data:
     )
 
 
-def imdb_texts(parts: dict[str, int] | None = None) -> Texts:
-    """Texts that also occur in train are dropped; where numbers of texts are given, evenly spaced ones are kept."""
+def imdb_texts() -> Texts:
+    """Every second of the unlabeled texts is public; texts that also occur in train are dropped."""
 
     def read(name: str) -> list[list[str]]:
         text = lzma.decompress((_root() / "imdb" / f"{name}.tsv.xz").read_bytes()).decode("utf-8")
@@ -207,8 +205,6 @@ def imdb_texts(parts: dict[str, int] | None = None) -> Texts:
     known = {row[-1] for row in found["private"]}
     for part in ("public", "test"):
         found[part] = [row for row in found[part] if row[-1] not in known]
-    if parts is not None:
-        found = {part: [rows[k * len(rows) // parts[part]] for k in range(parts[part])] for part, rows in found.items()}
     labels = {part: np.array([row[0] == "pos" for row in found[part]], dtype=np.int64) for part in ("private", "test")}
     return {part: [row[-1] for row in rows] for part, rows in found.items()}, labels
 
@@ -249,7 +245,7 @@ TASKS: dict[str, Callable[[Path], Data]] = {
     "census": lambda _: _census(),
     "heritage": lambda _: _heritage(),
     "imdb": lambda _: _of_texts(imdb_texts()),
-    "imdb-minilm": lambda out: _embedded("imdb", out, lambda: imdb_texts(IMDB_PARTS)),
+    "imdb-minilm": lambda out: _embedded("imdb", out, imdb_texts),
     "clinc150": lambda _: _of_texts(clinc_texts()),
     "clinc150-minilm": lambda out: _embedded("clinc150", out, clinc_texts),
 }
@@ -263,7 +259,7 @@ def data_of(name: str, out: Path) -> Data:
         return TASKS[name](out)
     if not path.is_file():
         made = {key: value for key, value in vars(TASKS[name](out)).items() if value is not None}
-        np.savez(path, **made)
+        whole(path, lambda file: np.savez(file, **made))
     with np.load(path) as found:
         known = dict(found)
     return Data(**known | {"n_classes": int(known["n_classes"]), "delta": float(known["delta"])})
@@ -312,7 +308,7 @@ def noise_per_root(epsilon: float, delta: float, folder: Path) -> float:
 
         n = SETTINGS["privacy"]["noise_from"]
         known[key] = 1.005 * least_noise(n_queries=n, epsilon=epsilon, delta=delta).sigma / math.sqrt(n)
-        path.write_text(json.dumps(known, indent=1))
+        whole(path, lambda file: file.write(json.dumps(known, indent=1).encode()))
     return float(known[key])
 
 
@@ -331,37 +327,25 @@ class Battery:
     def __init__(self, name: str, seed: int, out: Path, executor: Executor, nets: str = "auto") -> None:
         self.name, self.seed, self.out, self.executor, self.nets = name, seed, out, executor, nets
         self.data = data_of(name, out)
-        self.fit = 0  # the seed of the features
         self._features: AutoFeatures | None = None
         self._seen: dict[str, NDArray[np.float32]] | None = None
 
-    @property
-    def _tag(self) -> str:
-        return self.name if self.fit == 0 else f"{self.name}_fit{self.fit}"
-
-    def fitted_again(self, fit: int) -> Battery:
-        """The same task with features of another seed."""
-        found = copy(self)
-        found.fit, found._features, found._seen = fit, None, None
-        return found
-
     def features(self) -> AutoFeatures:
-        """Kept. One fit, but for cells of the kind "fits"."""
         if self._features is None:
-            path = self.out / f"auto_{self._tag}.safetensors"
+            path = self.out / f"auto_{self.name}_{self.seed}.safetensors"
             if not path.is_file():
                 options = SETTINGS["features"].get("options", {})
-                fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=self.fit).save(path)
+                fit_auto(self.data.public, recipe=AutoRecipe(**options), seed=self.seed).save(path)
             self._features = AutoFeatures.load(path)
         return self._features
 
     def seen(self, part: str) -> NDArray[np.float32]:
         """Features of private, public or test rows, kept."""
         if self._seen is None:
-            path, see = self.out / f"seen_{self._tag}.npz", self.features().transform
+            path, see = self.out / f"seen_{self.name}_{self.seed}.npz", self.features().transform
             if not path.is_file():
                 rows = {"private": self.data.X, "public": self.data.public, "test": self.data.test_X}
-                np.savez(path, **{name: see(some) for name, some in rows.items()})
+                whole(path, lambda file: np.savez(file, **{name: see(some) for name, some in rows.items()}))
             with np.load(path) as found:
                 self._seen = dict(found)
         return self._seen[part]
@@ -377,18 +361,30 @@ class Battery:
             return self.seen("public"), self.data.public_y
         return self.seen("test")[:TUNED_ON], self.data.test_y[:TUNED_ON]
 
-    def student(self, labels: NDArray[np.int64]) -> tuple[Any, Rows, Rows]:
-        """Taught by labels of public rows (-1: none), and rows to give it: public and scored ones."""
+    def student(
+        self, labels: NDArray[np.int64], own: Own | None = None, truth: NDArray[np.int64] | None = None
+    ) -> tuple[Any, Rows, Rows]:
+        """Taught by labels of public rows (-1: none), and rows to give it: public and scored ones.
+
+        Args:
+            own: what gave all the labels, as a student; one of its labels is taken where it is better by the ``truth``.
+        """
         settings = AutoStudent(features=self.features(), nets=self.nets)
         public, test = self.data.public, self.data.test_X
-        if self.features().parts != (QUANTILES,) and self.nets != "yes":  # what was made before is looked up
+        nets = self.name in IMAGES and device_of("auto") != "cpu" and self.nets != "no"
+        if self.features().parts != (QUANTILES,) and not nets:  # what was made before is looked up
             table = np.concatenate([self.seen("public"), self.seen("test")])
             features = replace(self.features(), row_shape=(1,), _arrays={"table": table})
-            settings = AutoStudent(features=Looked(**vars(features)), nets="no")
+            features = Looked(**vars(features))
+            settings = AutoStudent(features=features, nets="no")
             places = np.arange(len(table), dtype=np.float64)[:, None]
             public, test = places[: len(public)], places[len(public) :]
         classes = [str(k) for k in range(self.data.n_classes)]
-        made = fit_student(settings, public, labels, classes=classes, seed=self.seed)
+        if own is not None:
+            mine = own(settings.features, public, classes)
+            made: Any = fit_beside(mine, settings, public, labels, truth=truth, classes=classes, seed=self.seed)
+        else:
+            made = fit_student(settings, public, labels, classes=classes, seed=self.seed)
         return made, public, test[len(test) - len(self.scored()[1]) :]
 
     def votes(self, n_teachers: int) -> NDArray[np.int64]:
@@ -409,7 +405,7 @@ class Battery:
                 seed=self.seed,
                 executor=self.executor,
             )
-            np.save(path, found.counts.astype(np.int32))
+            whole(path, lambda file: np.save(file, found.counts.astype(np.int32)))
         return np.load(path).astype(np.int64)
 
     def cell(self, epsilon: float) -> dict[str, Any]:
@@ -422,6 +418,7 @@ class Battery:
         labels[asked] = given.labels
         found: dict[str, Any] = {
             "task": self.name,
+            "kind": "votes",
             "epsilon": epsilon,
             "delta": data.delta,
             "seed": self.seed,
@@ -437,26 +434,28 @@ class Battery:
             found["answers"] = float((given.labels == data.public_y[asked]).mean())
         return found
 
-    def taught(self, labels: NDArray[np.int64]) -> dict[str, Any]:
+    def taught(
+        self, labels: NDArray[np.int64], own: Own | None = None, truth: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
         """How right a student of these labels is."""
-        data, (_, truth) = self.data, self.scored()
-        student, public, test = self.student(labels)
+        data, (_, right) = self.data, self.scored()
+        student, public, test = self.student(labels, own, truth)
         guesses = student.predict(test)
         found: dict[str, Any] = {
-            "student": float((guesses == truth).mean()),
-            "balanced": balanced(guesses, truth),
+            "accuracy": float((guesses == right).mean()),
+            "balanced": balanced(guesses, right),
             "chosen": student.about.settings.get("chosen"),
             "compared": student.about.settings.get("compared"),
         }
         if data.n_classes == 2:
-            found["auc"] = auc(student.predict_proba(test)[:, 1], truth)
+            found["auc"] = auc(student.predict_proba(test)[:, 1], right)
         if data.public_y is not None:
-            found["student_on_public"] = float((student.predict(public) == data.public_y).mean())
+            found["on_public"] = float((student.predict(public) == data.public_y).mean())
         return found
 
     def pluralities(self, numbers: list[int]) -> dict[str, Any]:
         """How right the votes are without noise, by number of teachers, and students of 3,000 noiseless answers."""
-        found: dict[str, Any] = {"task": self.name, "seed": self.seed, "parts": list(self.features().parts)}
+        found: dict[str, Any] = {"task": self.name, "kind": "pluralities", "seed": self.seed}
         for m in numbers:
             counts = self.votes(m)
             top = counts.argmax(axis=1)
@@ -467,8 +466,8 @@ class Battery:
             found[str(m)] = {
                 "plurality": None if self.data.public_y is None else float((top == self.data.public_y).mean()),
                 "agree": float(counts.max(axis=1).mean() / m),
-                "student_noiseless_3000": student["student"],
-                "student_on_public": student.get("student_on_public"),
+                "accuracy": student["accuracy"],
+                "on_public": student.get("on_public"),
                 "chosen": student["chosen"],
             }
         return found
@@ -497,7 +496,8 @@ class Battery:
         found = {
             "task": self.name,
             "seed": self.seed,
-            "kind": kind,
+            "kind": "baseline",
+            "learner": kind,
             "accuracy": float((guesses == data.test_y).mean()),
             "balanced": balanced(guesses, data.test_y),
             "seconds": time.perf_counter() - start,
@@ -530,11 +530,19 @@ def auc(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
     return float(roc_auc_score(truth, scores))
 
 
+def whole(path: Path, write: Callable[[Any], object]) -> None:
+    """A file that others beside this process see whole or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with part.open("wb") as file:
+        write(file)
+    part.rename(path)
+
+
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A cell, from its file or made now."""
     if not path.is_file():
         found = make()
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        whole(path, lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
         shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k != "compared"}
         print(json.dumps(shown), flush=True)
     return dict(json.loads(path.read_text()))
@@ -556,71 +564,45 @@ def main() -> None:
     seeds = tuple(int(one) for one in given.seeds.split(","))
     epsilons = [float(one) for one in given.epsilons.split(",") if one]
     for name in given.tasks.split(","):
-        start = time.perf_counter()
-        for kind in given.kinds.split(","):
-            _cells(kind, name, epsilons, seeds, given)
-        print(f"# {name}: {time.perf_counter() - start:.0f} s", flush=True)
+        for seed in seeds:
+            start = time.perf_counter()
+            for kind in given.kinds.split(","):
+                _cells(kind, name, epsilons, seed, given)
+            print(f"# {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
-KINDS = (
-    "features",
-    "votes",
-    "pluralities",
-    "probe",
-    "fits",
-    "tuned",
-    "student",
-    "opacus",
-    "secure",
-    "linear",
-    "baseline",
-)
+KINDS = ("features", "votes", "pluralities", "probe", "tuned", "student", "opacus", "secure", "linear", "baseline")
 
 
-def _cells(kind: str, name: str, epsilons: list[float], seeds: tuple[int, ...], given: argparse.Namespace) -> None:
+def _cells(kind: str, name: str, epsilons: list[float], seed: int, given: argparse.Namespace) -> None:
     from battery_probe import Linear
 
     out = given.out
     executor = Serial() if given.workers == 1 else Processes(n_workers=given.workers)
     numbers = [int(one) for one in given.pluralities.split(",") if one]
-    first = Battery(name, seeds[0], out, executor, given.nets)
-    linear = Linear(first)
+    one = Battery(name, seed, out, executor, given.nets)
+    linear = Linear(one)
     kept(out / f"facts_{name}.json", linear.facts)
     match kind:
         case "features":
-            print(name, {part: first.seen(part).shape for part in ("private", "public", "test")}, flush=True)
-        case "votes" | "pluralities" | "baseline":
-            for seed in seeds:
-                one = replaced_seed(first, seed)
-                if kind == "pluralities":
-                    kept(out / f"pluralities_{name}_{seed}.json", lambda one=one: one.pluralities(numbers))
-                if kind == "baseline":
-                    kept(out / f"baseline_{name}_{seed}.json", one.baseline)
-                for epsilon in epsilons if kind == "votes" else ():
-                    kept(out / f"cell_{name}_{epsilon:g}_{seed}.json", lambda one=one, at=epsilon: one.cell(at))
-        case "probe" | "fits" | "tuned" | "student":
+            print(one.features(), {part: one.seen(part).shape for part in ("private", "public", "test")}, flush=True)
+        case "pluralities":
+            kept(out / f"pluralities_{name}_{seed}.json", lambda: one.pluralities(numbers))
+        case "baseline":
+            kept(out / f"baseline_{name}_{seed}.json", one.baseline)
+        case "linear":
+            kept(out / f"linear_{name}_{seed}.json", linear.without_privacy)
+        case "votes" | "opacus" | "secure":
+            make = {"votes": one.cell, "opacus": linear.opacus, "secure": linear.secure}[kind]
+            for epsilon in epsilons:
+                kept(out / f"{kind}_{name}_{epsilon:g}_{seed}.json", lambda at=epsilon: make(at))
+        case "probe" | "tuned" | "student":
             for relation in given.relations.split(","):
                 for epsilon in epsilons:
-                    path = out / f"{kind}_{name}_{epsilon:g}_{relation}_{len(seeds)}.json"
-                    kept(path, lambda at=epsilon, of=relation: getattr(linear, kind)(at, of, seeds))
-        case "opacus":
-            for epsilon in epsilons:
-                path = out / f"opacus_{name}_{epsilon:g}_{len(seeds)}.json"
-                kept(path, lambda at=epsilon: linear.opacus(at, seeds))
-        case "secure":
-            for epsilon in epsilons:
-                kept(out / f"secure_{name}_{epsilon:g}.json", lambda at=epsilon: linear.secure(at))
-        case "linear":
-            kept(out / f"linear_{name}.json", linear.without_privacy)
+                    path = out / f"{kind}_{name}_{epsilon:g}_{relation}_{seed}.json"
+                    kept(path, lambda at=epsilon, of=relation: getattr(linear, kind)(at, of))
         case _:
             raise SystemExit(f"No cells of the kind {kind}: take some of {', '.join(KINDS)}.")
-
-
-def replaced_seed(battery: Battery, seed: int) -> Battery:
-    """The same task and features with another seed."""
-    found = copy(battery)
-    found.seed = seed
-    return found
 
 
 if __name__ == "__main__":

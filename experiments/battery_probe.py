@@ -1,8 +1,8 @@
 """Linear models on the battery's features by noisy sums: the probe by its rule, the same descent tuned, and Opacus.
 
-Cells are as those of `battery.py`. The probe's steps are computed in ordinary floats here; the library's whole numbers
-differ from them by rounding. The noise is seeded, and nothing here is private, but for `secure`: one fit a task by
-`fit_probe` itself, with a ledger.
+Cells are as those of `battery.py`. The probe's steps are computed in ordinary floats here, on a GPU where there is one;
+the library's whole numbers differ from them by rounding. The noise is seeded, and nothing here is private, but for
+`secure`: one fit a task by `fit_probe` itself, with a ledger.
 Tuned: steps, rate and clip chosen from a grid for each task, epsilon and relation by labels of public rows (IMDB: of
 1,000 test rows that are not scored), at no charge. The probe's rule sees no label.
 """
@@ -20,81 +20,91 @@ from typing import Any
 
 import numpy as np
 import torch
-from battery import COMPARED_WITH, Battery, Rows, auc, balanced, n_teachers, replaced_seed
+from battery import COMPARED_WITH, Battery, Rows, auc, balanced, n_teachers
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import softmax
 
 from terrine import Ledger
+from terrine.features import AutoFeatures
 from terrine.features.auto import QUANTILES
 from terrine.probe import ProbeRows, ProbeSettings, components_by_rule, fit_probe, public_scale
 from terrine.probe.exact import LATTICE_BITS
 from terrine.relations import Relation
+from terrine.students import linear_on_features
+from terrine.students.lessons import SEEDED, Lessons
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WAYS, CLIPS = (0.3, 1.0, 3.0), (0.2, 1.0)  # steps x rate, times the rule's, and clips, to choose from
 TUNING_SEED = 100
-BLOCK = 2048  # rows
+BLOCK = 2048 if DEVICE == "cpu" else 65_536  # rows
+KNOWN = 1000  # labeled public rows by which a student of the probe is chosen
 # Opacus: rows in a step, epochs, rate; to choose from by the same labels
 SCHEDULES = ((4096, 5, 10.0), (4096, 20, 4.0), (4096, 20, 16.0))
 
 
 class Descending:
-    """Private rows with the constant, and the sum of their clipped gradients, in blocks that a cache holds.
+    """Private rows with the constant, and the sum of their clipped gradients.
 
     Of a unit with several rows the mean gradient is clipped; its length is from all pairs of its rows.
     """
 
     def __init__(self, X: Rows, y: NDArray[np.int64], unit: Any, *, scale: float, n_classes: int) -> None:
-        self.rows, self._y, self._n_classes = with_constant(X, scale), y, n_classes
-        self._squares = np.einsum("ij,ij->i", self.rows, self.rows)
+        self.rows = torch.tensor(with_constant(X, scale), device=DEVICE)
+        self._y, self._n_classes = torch.tensor(y, device=DEVICE), n_classes
+        self._squares = self.rows.square().sum(1)
         self.n_units, self._unit = len(y), None
         if unit is not None:
-            _, self._unit, counts = np.unique(unit, return_inverse=True, return_counts=True)
-            self.n_units, self._each = len(counts), counts[self._unit].astype(np.float32)[:, None]
-            order, found = np.argsort(self._unit, kind="stable"), [np.zeros((2, 0), dtype=np.int64)]
+            _, of, counts = np.unique(unit, return_inverse=True, return_counts=True)
+            self.n_units, self._unit = len(counts), torch.tensor(of, device=DEVICE)
+            self._each = torch.tensor(counts[of].astype(np.float32), device=DEVICE)[:, None]
+            order, found = np.argsort(of, kind="stable"), [np.zeros((2, 0), dtype=np.int64)]
             for apart in range(1, int(counts.max())):
-                same = np.flatnonzero(self._unit[order[apart:]] == self._unit[order[:-apart]])
+                same = np.flatnonzero(of[order[apart:]] == of[order[:-apart]])
                 found.append(np.stack([order[same], order[same + apart]]))
-            self._one, self._other = np.concatenate(found, axis=1)
-            self._products = np.einsum("ij,ij->i", self.rows[self._one], self.rows[self._other])
+            self._one, self._other = torch.tensor(np.concatenate(found, axis=1), device=DEVICE)
+            self._products = torch.cat(
+                [
+                    (self.rows[one] * self.rows[other]).sum(1)
+                    for one, other in zip(self._one.split(BLOCK), self._other.split(BLOCK), strict=True)
+                ]
+            )
 
-    def total(self, weights: Rows, clip: float) -> Rows:
-        found = np.zeros_like(weights)
+    def total(self, weights: Any, clip: float) -> Any:
+        """Of all units, (n_features + 1, n_classes)."""
         if self._unit is None:
-            for start in range(0, len(self._y), BLOCK):
-                at = slice(start, start + BLOCK)
-                left = self._left(at, weights)
-                length = np.sqrt(np.einsum("ij,ij->i", left, left) * self._squares[at])
-                left *= np.minimum(clip / np.maximum(length, 1e-9), 1)[:, None]
-                found += self.rows[at].T @ left
+            found = torch.zeros_like(weights)
+            for rows, y, squares in self._blocks():
+                left = _left(rows, y, weights)
+                left *= (clip / (left.square().sum(1) * squares).sqrt().clamp_min(1e-9)).clamp_max(1.0)[:, None]
+                found += rows.T @ left
             return found
-        blocks = [slice(start, start + BLOCK) for start in range(0, len(self._y), BLOCK)]
-        left = np.concatenate([self._left(at, weights) for at in blocks]) / self._each
-        square = np.bincount(self._unit, np.einsum("ij,ij->i", left, left) * self._squares, self.n_units)
-        pairs = self._products * np.einsum("ij,ij->i", left[self._one], left[self._other])
-        square += np.bincount(self._unit[self._one], 2 * pairs, self.n_units)
-        shorter = np.minimum(clip / np.sqrt(np.maximum(square, 1e-18)), 1).astype(np.float32)
-        left *= shorter[self._unit][:, None]
-        for at in blocks:
-            found += self.rows[at].T @ left[at]
-        return found
+        left = torch.cat([_left(rows, y, weights) for rows, y, _ in self._blocks()]) / self._each
+        square = torch.zeros(self.n_units, device=DEVICE)
+        square.index_add_(0, self._unit, left.square().sum(1) * self._squares)
+        pairs = self._products * (left[self._one] * left[self._other]).sum(1)
+        square.index_add_(0, self._unit[self._one], 2 * pairs)
+        shorter = (clip / square.clamp_min(1e-18).sqrt()).clamp_max(1.0)
+        return self.rows.T @ (left * shorter[self._unit][:, None])
 
-    def loss(self, weights: Rows, ridge: float) -> tuple[float, NDArray[np.float64]]:
+    def loss(self, weights: Any, ridge: float) -> tuple[float, NDArray[np.float64]]:
         """Cross-entropy plus ridge, and its gradient."""
-        found, off = np.zeros_like(weights), 0.0
-        for start in range(0, len(self._y), BLOCK):
-            at = slice(start, start + BLOCK)
-            left = self._left(at, weights)
-            off -= float(np.log(np.maximum(left[np.arange(len(left)), self._y[at]] + 1, 1e-30)).sum())
-            found += self.rows[at].T @ left
-        loss = off / len(self._y) + ridge * float((weights**2).sum())
-        return loss, (found / len(self._y) + 2 * ridge * weights).ravel().astype(np.float64)
+        found, off = torch.zeros_like(weights), 0.0
+        for rows, y, _ in self._blocks():
+            left = _left(rows, y, weights)
+            off -= float((left[torch.arange(len(left)), y] + 1).clamp_min(1e-30).log().sum())
+            found += rows.T @ left
+        loss = off / len(self._y) + ridge * float(weights.square().sum())
+        return loss, (found / len(self._y) + 2 * ridge * weights).flatten().double().cpu().numpy()
 
-    def _left(self, at: slice, weights: Rows) -> Rows:
-        """Probability less label."""
-        found = softmax(self.rows[at] @ weights, axis=1)
-        found[np.arange(len(found)), self._y[at]] -= 1
-        return np.asarray(found, dtype=np.float32)
+    def _blocks(self) -> Any:
+        return zip(self.rows.split(BLOCK), self._y.split(BLOCK), self._squares.split(BLOCK), strict=True)
+
+
+def _left(rows: Any, y: Any, weights: Any) -> Any:
+    """Probability less label."""
+    found = (rows @ weights).softmax(1)
+    found[torch.arange(len(found), device=DEVICE), y] -= 1
+    return found
 
 
 def with_constant(X: Rows, scale: float) -> Rows:
@@ -104,16 +114,16 @@ def with_constant(X: Rows, scale: float) -> Rows:
 def descend(rows: Descending, settings: ProbeSettings, *, noise: float, seed: int) -> Rows:
     """Weights after the library's steps, in floats; ``noise`` is its deviation in a sum's coordinate."""
     rng = np.random.default_rng(seed)
-    weights = np.zeros((settings.n_features + 1, settings.n_classes), dtype=np.float32)
-    speed, total = np.zeros_like(weights), np.zeros_like(weights)
+    weights = torch.zeros((settings.n_features + 1, settings.n_classes), device=DEVICE)
+    speed, total = torch.zeros_like(weights), torch.zeros_like(weights)
     for step in range(1, settings.steps + 1):
-        drawn = rng.standard_normal(weights.shape, dtype=np.float32)
-        found = rows.total(weights, settings.clip) + np.float32(noise) * drawn
-        speed = np.float32(settings.momentum) * speed + found / np.float32(rows.n_units)
-        weights = weights - np.float32(settings.rate / settings.clip) * speed
+        drawn = torch.tensor(rng.standard_normal(tuple(weights.shape), dtype=np.float32), device=DEVICE)
+        speed = settings.momentum * speed + (rows.total(weights, settings.clip) + noise * drawn) / rows.n_units
+        weights = weights - settings.rate / settings.clip * speed
         if step > settings.steps // 2:
             total += weights
-    return total / np.float32(settings.steps - settings.steps // 2)
+    made: Rows = (total / (settings.steps - settings.steps // 2)).cpu().numpy()
+    return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +131,10 @@ class Linear:
     """A battery's task as a linear model sees it."""
 
     battery: Battery
+
+    @property
+    def seed(self) -> int:
+        return self.battery.seed
 
     @cached_property
     def planned(self) -> int:
@@ -174,10 +188,9 @@ class Linear:
         data, private = self.battery.data, self.kept(self.battery.seen("private"), settings)
         return Descending(private, data.y, data.unit, scale=settings.scale, n_classes=data.n_classes)
 
-    def fitted(self, settings: ProbeSettings, epsilon: float, relation: str, seeds: tuple[int, ...]) -> list[Any]:
+    def fitted(self, settings: ProbeSettings, epsilon: float, relation: str, seed: int) -> Rows:
         budget = settings.budget(**self.numbers(epsilon, relation))
-        rows = self.rows(settings)
-        return [descend(rows, settings, noise=budget.noise / 2**LATTICE_BITS, seed=seed) for seed in seeds]
+        return descend(self.rows(settings), settings, noise=budget.noise / 2**LATTICE_BITS, seed=seed)
 
     def logits(self, X: Rows, weights: Any, settings: ProbeSettings) -> NDArray[np.float32]:
         found: NDArray[np.float32] = with_constant(self.kept(X, settings), settings.scale) @ weights
@@ -196,18 +209,11 @@ class Linear:
             found["on_public"] = float((see(self.battery.seen("public")).argmax(axis=1) == data.public_y).mean())
         return found
 
-    def probe(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
+    def probe(self, epsilon: float, relation: str) -> dict[str, Any]:
         settings = self.by_rule(epsilon, relation)
-        made = self.fitted(settings, epsilon, relation, seeds)
-        return self._told("probe", epsilon, relation, settings, made, seeds)
+        return self._told("probe", epsilon, relation, settings, self.fitted(settings, epsilon, relation, self.seed))
 
-    def fits(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
-        """The probe, each seed with features of its own."""
-        found = [Linear(self.battery.fitted_again(seed)).probe(epsilon, relation, (seed,)) for seed in seeds]
-        listed = {name: [one[name][0] for one in found] for name, value in found[0].items() if isinstance(value, list)}
-        return {**found[0], **listed, "kind": "fits"}
-
-    def tuned(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
+    def tuned(self, epsilon: float, relation: str) -> dict[str, Any]:
         rule = self.by_rule(epsilon, relation)
         X, y = self.battery.labelled()
         tried = []
@@ -215,46 +221,60 @@ class Linear:
             for clip in CLIPS:
                 longer, root = dataclasses.replace(rule, clip=clip), math.sqrt(way)
                 one = dataclasses.replace(longer, steps=max(round(rule.steps * root), 1), rate=rule.rate * root)
-                weights = self.fitted(one, epsilon, relation, (TUNING_SEED,))[0]
+                weights = self.fitted(one, epsilon, relation, TUNING_SEED)
                 tried.append((float((self.logits(X, weights, one).argmax(axis=1) == y).mean()), way, clip, one))
         best = max(tried, key=lambda found: found[0])[-1]
-        made = self.fitted(best, epsilon, relation, seeds)
+        made = self.fitted(best, epsilon, relation, self.seed)
         compared = [[way, clip, right] for right, way, clip, _ in tried]
-        return {**self._told("tuned", epsilon, relation, best, made, seeds), "compared": compared}
+        return {**self._told("tuned", epsilon, relation, best, made), "compared": compared}
 
-    def student(self, epsilon: float, relation: str, seeds: tuple[int, ...]) -> dict[str, Any]:
-        """Taught by the probe's labels of all public rows, which cost nothing more."""
-        settings, found = self.by_rule(epsilon, relation), []
-        for seed, weights in zip(seeds, self.fitted(settings, epsilon, relation, seeds), strict=True):
-            labels = self.logits(self.battery.seen("public"), weights, settings).argmax(axis=1)
-            found.append({**replaced_seed(self.battery, seed).taught(labels), "seed": seed})
-        told = {"task": self.battery.name, "kind": "student", "epsilon": epsilon, "relation": relation}
-        return {**told, "seeds": list(seeds), "students": found}
+    def student(self, epsilon: float, relation: str) -> dict[str, Any]:
+        """The probe, or a student of its labels of all public rows: chosen as a run does, by labeled public rows."""
+        settings, battery = self.by_rule(epsilon, relation), self.battery
+        weights, truth = self.fitted(settings, epsilon, relation, self.seed), battery.data.public_y
+        assert truth is not None  # without a labeled public row the student is the probe itself
+        logits = self.logits(battery.seen("public"), weights, settings)
+        known = np.random.default_rng([self.seed, 2]).permutation(len(truth))[:KNOWN]
+        judged = np.full(len(truth), -1, dtype=np.int64)
+        judged[known] = truth[known]
 
-    def _told(
-        self, kind: str, epsilon: float, relation: str, settings: ProbeSettings, made: list[Any], seeds: tuple[int, ...]
-    ) -> dict[str, Any]:
-        scores = [self.scored(lambda X, w=weights: self.logits(X, w, settings)) for weights in made]
-        return {
-            "task": self.battery.name,
-            "kind": kind,
-            "epsilon": epsilon,
-            "relation": relation,
-            "components": settings.n_features,
-            "steps": settings.steps,
-            "rate": settings.rate,
-            "clip": settings.clip,
-            "seeds": list(seeds),
-            **{name: [one[name] for one in scores] for name in scores[0]},
-        }
+        def own(features: AutoFeatures, public: Rows, classes: list[str]) -> Any:
+            widened = self.widened(weights, settings)
+            given = Lessons(public, np.arange(len(public)), logits.argmax(axis=1), tuple(classes), SEEDED)
+            return linear_on_features(
+                features, widened[:-1] * settings.scale, widened[-1] / 2, given, seed=self.seed, settings={}
+            )
 
-    def opacus(self, epsilon: float, seeds: tuple[int, ...]) -> dict[str, Any]:
+        found = battery.taught(logits.argmax(axis=1), own=own, truth=judged)
+        return {**self._about("student", epsilon, relation, settings), "labelled": len(known), **found}
+
+    def widened(self, weights: Rows, settings: ProbeSettings) -> NDArray[np.float64]:
+        """Weights for all features, 0 for those that the probe does without."""
+        parts, n = len(self.battery.features().parts), self.battery.features().n_features
+        if settings.n_features == n:
+            return weights.astype(np.float64)
+        each = settings.n_features // parts
+        places = np.concatenate([place[:each] for place in np.array_split(np.arange(n), parts)])
+        found = np.zeros((n + 1, weights.shape[1]))
+        found[places], found[-1] = weights[:-1], weights[-1]
+        return found
+
+    def _told(self, kind: str, epsilon: float, relation: str, settings: ProbeSettings, weights: Rows) -> dict[str, Any]:
+        scores = self.scored(lambda X: self.logits(X, weights, settings))
+        return {**self._about(kind, epsilon, relation, settings), **scores}
+
+    def _about(self, kind: str, epsilon: float, relation: str, settings: ProbeSettings) -> dict[str, Any]:
+        found = {"task": self.battery.name, "kind": kind, "epsilon": epsilon, "relation": relation, "seed": self.seed}
+        found |= {"parts": list(self.battery.features().parts), "components": settings.n_features}
+        return {**found, "steps": settings.steps, "rate": settings.rate, "clip": settings.clip}
+
+    def opacus(self, epsilon: float) -> dict[str, Any]:
         """Poisson samples of rows, clip 1, momentum 0.9: a row added or removed, by Opacus' PRV accountant."""
         from dpsgd import Learner, Schedule, train
 
         data, rule = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED")
-        X = torch.tensor(self.kept(self.battery.seen("private"), rule) * np.float32(rule.scale))
-        y = torch.tensor(data.y)
+        X = torch.tensor(self.kept(self.battery.seen("private"), rule) * np.float32(rule.scale), device=DEVICE)
+        y = torch.tensor(data.y, device=DEVICE)
 
         def taught(schedule: Schedule, seed: int) -> Callable[[Rows], NDArray[np.float32]]:
             learner = Learner(inputs="the same", hidden=0, schedules=(), plain=schedule)
@@ -263,8 +283,8 @@ class Linear:
 
             def see(rows: Rows) -> NDArray[np.float32]:
                 with torch.no_grad():
-                    seen = torch.tensor(self.kept(rows, rule) * np.float32(rule.scale))
-                    logits: NDArray[np.float32] = network(seen).numpy()
+                    seen = torch.tensor(self.kept(rows, rule) * np.float32(rule.scale), device=DEVICE)
+                    logits: NDArray[np.float32] = network(seen).cpu().numpy()
                 return logits
 
             return see
@@ -276,7 +296,6 @@ class Linear:
             right = float((taught(schedule, TUNING_SEED)(known).argmax(axis=1) == truth).mean())
             tried.append((right, schedule))
         best = max(tried, key=lambda found: found[0])[1]
-        scores = [self.scored(taught(best, seed)) for seed in seeds]
         return {
             "task": self.battery.name,
             "kind": "opacus",
@@ -284,8 +303,8 @@ class Linear:
             "relation": "UNIT_ADDED",
             "schedule": dataclasses.asdict(best),
             "compared": [[dataclasses.asdict(schedule), right] for right, schedule in tried],
-            "seeds": list(seeds),
-            **{name: [one[name] for one in scores] for name in scores[0]},
+            "seed": self.seed,
+            **self.scored(taught(best, self.seed)),
         }
 
     def secure(self, epsilon: float) -> dict[str, Any]:
@@ -307,6 +326,7 @@ class Linear:
             "kind": "secure",
             "epsilon": epsilon,
             "relation": relation,
+            "seed": self.seed,
             "guarantee": made.guarantee.to_json(),
             "measured": made.measured.accuracy,
             "interval": made.measured.interval,
@@ -326,7 +346,7 @@ class Linear:
         for ridge in COMPARED_WITH:  # each from where the last one ended
 
             def off(flat: NDArray[np.float64], ridge: float = ridge) -> tuple[float, NDArray[np.float64]]:
-                return rows.loss(flat.reshape(shape).astype(np.float32), ridge)
+                return rows.loss(torch.tensor(flat.reshape(shape).astype(np.float32), device=DEVICE), ridge)
 
             start = minimize(off, start, jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
             now = start.reshape(shape).astype(np.float32)
@@ -334,4 +354,4 @@ class Linear:
             if right > best:
                 best = right
                 found = {"ridge": ridge, **self.scored(lambda X, w=now: self.logits(X, w, settings))}
-        return {"task": self.battery.name, "kind": "linear", **found}
+        return {"task": self.battery.name, "kind": "linear", "seed": self.seed, **found}

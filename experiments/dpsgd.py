@@ -166,7 +166,7 @@ def train(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """A network trained by DP-SGD (without privacy if epsilon is None), and what Opacus says that it cost."""
     torch.manual_seed(seed)
-    network = learner.network(X.shape[1], n_classes)
+    network = learner.network(X.shape[1], n_classes).to(X.device)
     model, criterion = network, nn.CrossEntropyLoss()
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=schedule.rate, momentum=MOMENTUM)
     loader: Any = DataLoader(Rows(X, y), batch_size=schedule.batch, shuffle=True, collate_fn=_as_it_is)

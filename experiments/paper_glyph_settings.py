@@ -57,6 +57,7 @@ class Size:
     epochs: int = 400  # of the public images: the paper's VAT
     baseline: int = 1_000_000
     small: bool = False  # nets of a few channels
+    as_many: bool = False  # questions as with 5,000 teachers, with fewer
 
     @property
     def scale(self) -> float:
@@ -70,7 +71,8 @@ TOY = Size(
     resnet_queries=20, lanes=2, timed=1, steps=4, short=3, gan=3, many=3, epochs=1, baseline=700, small=True,
 )  # fmt: skip
 TRIAL = Size(resnets=25, resnet_each=500, resnet_queries=500)  # of the residual nets alone, to time them
-SIZES = {"full": Size(), "toy": TOY, "trial": TRIAL}
+AGAIN = Size(ensembles=Size().ensembles[:1])  # the votes of the 5,000 alone
+SIZES = {"full": Size(), "again": AGAIN, "toy": TOY, "trial": TRIAL}
 
 LNMAX, CONFIDENT, TEXT, HEAD, BOTH = (
     "LNMax",
@@ -189,7 +191,7 @@ class Known:
 
 
 def scaled(n: float, size: Size) -> int:
-    return round(n * size.scale)
+    return round(n if size.as_many else n * size.scale)
 
 
 def questions(setting: str, size: Size) -> int:

@@ -27,7 +27,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from terrine.datasets import PrivateData, PublicData, load
 from terrine.executors import Executor, Processes, Serial
 from terrine.features import AutoFeatures, AutoRecipe, fit_auto, views
-from terrine.features.auto import QUANTILES, as_images, device_of
+from terrine.features.auto import as_images
 from terrine.mechanisms import GNMax, answer
 from terrine.noise import SeededNoise
 from terrine.partitioning import partition
@@ -272,19 +272,16 @@ TUNED_ON = 1000  # test rows, where no public row has a label; they are not scor
 
 
 class Looked(AutoFeatures):
-    """Features that were made before: rows are places in a table of them."""
+    """Features that were made before, looked up by a row's bytes."""
+
+    def remember(self, rows: Rows, seen: Rows) -> None:
+        object.__setattr__(self, "_places", {row.tobytes(): k for k, row in enumerate(rows)})
+        object.__setattr__(self, "_seen", seen)
 
     def transform(self, X: Any, *, device: str = "auto") -> Rows:
-        found: Rows = self._arrays["table"][np.asarray(getattr(X, "X", X))[:, 0].astype(np.int64)]
+        rows = np.ascontiguousarray(getattr(X, "X", X))
+        found: Rows = self._seen[[self._places[row.tobytes()] for row in rows]]  # type: ignore[attr-defined]
         return found
-
-    @property
-    def n_features(self) -> int:
-        return int(self._arrays["table"].shape[1])
-
-    @property
-    def of_images(self) -> bool:
-        return True
 
 
 def rounded(number: float) -> int:
@@ -324,7 +321,7 @@ def questions(data: Data, epsilon: float, folder: Path) -> tuple[int, float]:
 class Battery:
     """What is kept of one task with one seed, in a folder."""
 
-    def __init__(self, name: str, seed: int, out: Path, executor: Executor, nets: str = "auto") -> None:
+    def __init__(self, name: str, seed: int, out: Path, executor: Executor, *, nets: bool = False) -> None:
         self.name, self.seed, self.out, self.executor, self.nets = name, seed, out, executor, nets
         self.data = data_of(name, out)
         self._features: AutoFeatures | None = None
@@ -369,19 +366,13 @@ class Battery:
         Args:
             own: what gave all the labels, as a student; one of its labels is taken where it is better by the ``truth``.
         """
-        settings = AutoStudent(features=self.features(), nets=self.nets)
         public, test = self.data.public, self.data.test_X
-        nets = self.name in IMAGES and device_of("auto") != "cpu" and self.nets != "no"
-        if self.features().parts != (QUANTILES,) and not nets:  # what was made before is looked up
-            table = np.concatenate([self.seen("public"), self.seen("test")])
-            features = replace(self.features(), row_shape=(1,), _arrays={"table": table})
-            features = Looked(**vars(features))
-            settings = AutoStudent(features=features, nets="no")
-            places = np.arange(len(table), dtype=np.float64)[:, None]
-            public, test = places[: len(public)], places[len(public) :]
+        features = Looked(**vars(self.features()))
+        features.remember(np.concatenate([public, test]), np.concatenate([self.seen("public"), self.seen("test")]))
+        settings = AutoStudent(features=features, nets="yes" if self.nets else "no")
         classes = [str(k) for k in range(self.data.n_classes)]
         if own is not None:
-            mine = own(settings.features, public, classes)
+            mine = own(features, public, classes)
             made: Any = fit_beside(mine, settings, public, labels, truth=truth, classes=classes, seed=self.seed)
         else:
             made = fit_student(settings, public, labels, classes=classes, seed=self.seed)
@@ -418,7 +409,7 @@ class Battery:
         labels[asked] = given.labels
         found: dict[str, Any] = {
             "task": self.name,
-            "kind": "votes",
+            "kind": "votes-nets" if self.nets else "votes",
             "epsilon": epsilon,
             "delta": data.delta,
             "seed": self.seed,
@@ -558,7 +549,6 @@ def main() -> None:
     parser.add_argument("--relations", default=",".join(RELATIONS), help="for the kinds probe, tuned and student")
     parser.add_argument("--pluralities", default="", help="numbers of teachers to count votes of without noise")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--nets", default="auto", choices=("auto", "yes", "no"), help="among the students")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     seeds = tuple(int(one) for one in given.seeds.split(","))
@@ -571,7 +561,8 @@ def main() -> None:
             print(f"# {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
-KINDS = ("features", "votes", "pluralities", "probe", "tuned", "student", "opacus", "secure", "linear", "baseline")
+KINDS = ("features", "votes", "pluralities", "probe", "tuned", "student", "sgd", "opacus", "secure", "linear")
+KINDS += ("baseline", "votes-nets", "student-nets")  # of the last two: nets are among the students
 
 
 def _cells(kind: str, name: str, epsilons: list[float], seed: int, given: argparse.Namespace) -> None:
@@ -580,7 +571,7 @@ def _cells(kind: str, name: str, epsilons: list[float], seed: int, given: argpar
     out = given.out
     executor = Serial() if given.workers == 1 else Processes(n_workers=given.workers)
     numbers = [int(one) for one in given.pluralities.split(",") if one]
-    one = Battery(name, seed, out, executor, given.nets)
+    one = Battery(name, seed, out, executor, nets=kind.endswith("-nets"))
     linear = Linear(one)
     kept(out / f"facts_{name}.json", linear.facts)
     match kind:
@@ -592,15 +583,16 @@ def _cells(kind: str, name: str, epsilons: list[float], seed: int, given: argpar
             kept(out / f"baseline_{name}_{seed}.json", one.baseline)
         case "linear":
             kept(out / f"linear_{name}_{seed}.json", linear.without_privacy)
-        case "votes" | "opacus" | "secure":
-            make = {"votes": one.cell, "opacus": linear.opacus, "secure": linear.secure}[kind]
+        case "votes" | "votes-nets" | "sgd" | "opacus" | "secure":
+            make = {"sgd": linear.sgd, "opacus": linear.opacus, "secure": linear.secure}.get(kind, one.cell)
             for epsilon in epsilons:
                 kept(out / f"{kind}_{name}_{epsilon:g}_{seed}.json", lambda at=epsilon: make(at))
-        case "probe" | "tuned" | "student":
+        case "probe" | "tuned" | "student" | "student-nets":
+            make = {"probe": linear.probe, "tuned": linear.tuned}.get(kind, linear.student)
             for relation in given.relations.split(","):
                 for epsilon in epsilons:
                     path = out / f"{kind}_{name}_{epsilon:g}_{relation}_{seed}.json"
-                    kept(path, lambda at=epsilon, of=relation: getattr(linear, kind)(at, of))
+                    kept(path, lambda at=epsilon, of=relation: make(at, of))
         case _:
             raise SystemExit(f"No cells of the kind {kind}: take some of {', '.join(KINDS)}.")
 

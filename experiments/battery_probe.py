@@ -1,4 +1,4 @@
-"""Linear models on the battery's features by noisy sums: the probe by its rule, the same descent tuned, and Opacus.
+"""Linear models on the battery's features by noisy sums: the probe by its rule, the same descent tuned, and DP-SGD.
 
 Cells are as those of `battery.py`. The probe's steps are computed in ordinary floats here, on a GPU where there is one;
 the library's whole numbers differ from them by rounding. The noise is seeded, and nothing here is private, but for
@@ -10,6 +10,7 @@ Tuned: steps, rate and clip chosen from a grid for each task, epsilon and relati
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import tempfile
 import time
@@ -18,9 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import battery_sgd
 import numpy as np
 import torch
 from battery import COMPARED_WITH, Battery, Rows, auc, balanced, n_teachers
+from battery_sgd import Schedule
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -38,8 +41,6 @@ WAYS, CLIPS = (0.3, 1.0, 3.0), (0.2, 1.0)  # steps x rate, times the rule's, and
 TUNING_SEED = 100
 BLOCK = 2048 if DEVICE == "cpu" else 65_536  # rows
 KNOWN = 1000  # labeled public rows by which a student of the probe is chosen
-# Opacus: rows in a step, epochs, rate; to choose from by the same labels
-SCHEDULES = ((4096, 5, 10.0), (4096, 20, 4.0), (4096, 20, 16.0))
 
 
 class Descending:
@@ -246,7 +247,8 @@ class Linear:
             )
 
         found = battery.taught(logits.argmax(axis=1), own=own, truth=judged)
-        return {**self._about("student", epsilon, relation, settings), "labelled": len(known), **found}
+        kind = "student-nets" if battery.nets else "student"
+        return {**self._about(kind, epsilon, relation, settings), "labelled": len(known), **found}
 
     def widened(self, weights: Rows, settings: ProbeSettings) -> NDArray[np.float64]:
         """Weights for all features, 0 for those that the probe does without."""
@@ -268,9 +270,28 @@ class Linear:
         found |= {"parts": list(self.battery.features().parts), "components": settings.n_features}
         return {**found, "steps": settings.steps, "rate": settings.rate, "clip": settings.clip}
 
+    def sgd(self, epsilon: float) -> dict[str, Any]:
+        """Poisson samples of rows, clip 1, momentum 0.9: a row added or removed, by noise from Opacus' accountant."""
+        data, rule = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED")
+        X = torch.tensor(self.kept(self.battery.seen("private"), rule) * np.float32(rule.scale), device=DEVICE)
+        y = torch.tensor(data.y, device=DEVICE)
+        noises = json.loads((self.battery.out / battery_sgd.TABLE).read_text())
+
+        def taught(schedule: Schedule, seed: int) -> Callable[[Rows], NDArray[np.float32]]:
+            noise = noises[battery_sgd.key(len(y), schedule, epsilon, data.delta)]
+            made = battery_sgd.weights(X, y, schedule, n_classes=data.n_classes, noise=noise, seed=seed).cpu().numpy()
+
+            def see(rows: Rows) -> NDArray[np.float32]:
+                logits: NDArray[np.float32] = self.kept(rows, rule) * np.float32(rule.scale) @ made[:-1] + made[-1]
+                return logits
+
+            return see
+
+        return self._by_schedule("sgd", epsilon, taught)
+
     def opacus(self, epsilon: float) -> dict[str, Any]:
-        """Poisson samples of rows, clip 1, momentum 0.9: a row added or removed, by Opacus' PRV accountant."""
-        from dpsgd import Learner, Schedule, train
+        """The same by Opacus itself."""
+        from dpsgd import Learner, train
 
         data, rule = self.battery.data, self.by_rule(epsilon, "UNIT_ADDED")
         X = torch.tensor(self.kept(self.battery.seen("private"), rule) * np.float32(rule.scale), device=DEVICE)
@@ -289,16 +310,21 @@ class Linear:
 
             return see
 
+        return self._by_schedule("opacus", epsilon, taught)
+
+    def _by_schedule(
+        self, kind: str, epsilon: float, taught: Callable[[Schedule, int], Callable[[Rows], NDArray[np.float32]]]
+    ) -> dict[str, Any]:
+        """With the schedule that labels choose."""
         known, truth = self.battery.labelled()
-        tried = []
-        for batch, epochs, rate in SCHEDULES:
-            schedule = Schedule(batch=min(batch, len(y) // 2), epochs=epochs, rate=rate)
-            right = float((taught(schedule, TUNING_SEED)(known).argmax(axis=1) == truth).mean())
-            tried.append((right, schedule))
+        tried = [
+            (float((taught(schedule, TUNING_SEED)(known).argmax(axis=1) == truth).mean()), schedule)
+            for schedule in battery_sgd.SCHEDULES
+        ]
         best = max(tried, key=lambda found: found[0])[1]
         return {
             "task": self.battery.name,
-            "kind": "opacus",
+            "kind": kind,
             "epsilon": epsilon,
             "relation": "UNIT_ADDED",
             "schedule": dataclasses.asdict(best),

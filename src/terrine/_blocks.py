@@ -36,18 +36,19 @@ class RowProduct:
     Attributes:
         columns: (n, n_columns) whole numbers.
         size: (1, n_columns) powers of 2 that the columns are multiples of.
+        row_bits: of a row's whole numbers, at most.
     """
 
     def __init__(self, matrix: NDArray[Any]) -> None:
         length = matrix.shape[0]
         room = _EXACT - max(length - 1, 1).bit_length()
-        self._row_bits = room // 2
-        self.columns, self.size = _whole(matrix, room - self._row_bits, axis=0)
+        self.row_bits = room // 2
+        self.columns, self.size = _whole(matrix, room - self.row_bits, axis=0)
 
     def whole(self, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(n, length) whole numbers, and (n, 1) what they are multiples of; of a row that is not finite 0 and nan."""
         finite = np.isfinite(rows).all(axis=1, keepdims=True)
-        found, size = _whole(np.where(finite, rows, 0), self._row_bits, axis=1)
+        found, size = _whole(np.where(finite, rows, 0), self.row_bits, axis=1)
         return found, np.where(finite, size, np.nan)
 
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.float32]:

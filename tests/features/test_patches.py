@@ -87,3 +87,14 @@ def test_the_dictionary_is_its_seed_s():
     assert all((again[name] == LEARNED[name]).all() for name in LEARNED)
     assert (other["words"] != LEARNED["words"]).any()
     assert np.linalg.norm(LEARNED["words"], axis=1) == pytest.approx(np.ones(len(LEARNED["words"])), abs=1e-5)
+
+
+def test_a_gpus_way_gives_the_same_numbers_wherever_an_image_stands():
+    pytest.importorskip("torch")
+    images = X[:40]
+    found = patches._seen_on("cpu", LEARNED, images)
+    assert found == pytest.approx(patches.seen(LEARNED, images), abs=1e-6)
+    assert (patches._seen_on("cpu", LEARNED, images[7:9]) == found[7:9]).all()
+    assert (patches._seen_on("cpu", LEARNED, images[::-1])[::-1] == found).all()
+    dark = patches._seen_on("cpu", LEARNED, np.zeros_like(images[:2]))
+    assert np.isfinite(dark).all()

@@ -70,7 +70,7 @@ class AutoRecipe:
         _validate.integer("steps", self.steps, at_least=1)
 
     def each_of(self, n_sets: int) -> int:
-        """Components of each of so many sets, at most."""
+        """Components of each of ``n_sets`` sets, at most."""
         return self.components if self.in_all is None else min(self.components, -(-self.in_all // n_sets))
 
 
@@ -231,7 +231,7 @@ def fit_auto(
     arrays = _of_scattering(images, n, seed=seed, device=where)
     base: tuple[str, ...] = (SCATTERING,)
     if recipe.patches:
-        arrays |= _of_patches(images, n, seed=seed)
+        arrays |= _of_patches(images, n, seed=seed, device=where)
         base += (PATCHES,)
     sets = [base] if known is None else [base[:k] for k in range(1, len(base) + 1)]
     strengths: dict[str, float] = {}
@@ -287,10 +287,10 @@ def _of_scattering(images: NDArray[np.uint8], n: int, *, seed: int, device: str)
     return {f"{SCATTERING}.{name}": a for name, a in _named(middle, spread, mean, matrix)}
 
 
-def _of_patches(images: NDArray[np.uint8], n: int, *, seed: int) -> Arrays:
+def _of_patches(images: NDArray[np.uint8], n: int, *, seed: int, device: str) -> Arrays:
     """A dictionary of public pieces, then components as of the scattering."""
     made = patches.learn(images, seed=seed)
-    maps = patches.seen(made, images[some_rows(len(images))])
+    maps = patches.seen(made, images[some_rows(len(images))], device=device)
     middle, spread = maps.mean(axis=(0, 2)), maps.std(axis=(0, 2)) + np.float32(1e-6)
     maps -= middle[:, None]
     maps /= spread[:, None]
@@ -314,6 +314,7 @@ def _named(middle: Rows, spread: Rows, mean: Rows, matrix: Rows) -> list[tuple[s
 def _part(part: str, images: NDArray[np.uint8], arrays: Arrays, *, device: str) -> Rows:
     """(n, components) rows of length 1, of one set of features."""
     middle, spread, mean, matrix = (arrays[f"{part}.{name}"] for name in ("middle", "spread", "mean", "matrix"))
+    at_once = _BLOCK if device == "cpu" else 4 * _BLOCK
     if part == SCATTERING:
         scattering = Scattering(row_shape=images.shape[1:])
 
@@ -322,16 +323,15 @@ def _part(part: str, images: NDArray[np.uint8], arrays: Arrays, *, device: str) 
             flat = maps.reshape(len(maps), maps.shape[1], -1)
             return ((flat - middle[:, None]) / spread[:, None]).reshape(len(maps), -1)
 
-        at_once = _BLOCK if device == "cpu" else 4 * _BLOCK
         return unit_rows(projected(images, mean, matrix, see, block=at_once))
     if part == PATCHES:
         words = _inside(arrays, f"{part}.dictionary")
 
         def compare(block: NDArray[np.uint8]) -> NDArray[Any]:
-            maps = patches.seen(words, block)
+            maps = patches.seen(words, block, device=device)
             return ((maps - middle[:, None]) / spread[:, None]).reshape(len(maps), -1)
 
-        return unit_rows(projected(images, mean, matrix, compare))
+        return unit_rows(projected(images, mean, matrix, compare, block=at_once))
     seen = contrast.encoded(_inside(arrays, f"{part}.net"), images, device=device)
     return unit_rows(projected(seen, mean, matrix, lambda block: (block - middle) / spread))
 

@@ -9,12 +9,14 @@ What is compared are whole numbers, so that an image's numbers do not depend on 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine._blocks import RowProduct
+from terrine._blocks import RowProduct, blocks
+from terrine._optional import require_torch
 
 Arrays = dict[str, NDArray[Any]]
 Maps = NDArray[np.float32]
@@ -30,7 +32,7 @@ _SHRINK = 0.1  # of the mean variance: what public pieces hardly differ in is no
 _PIECES, _EACH, _ROUNDS = 100_000, 25, 10  # pieces that the dictionary is learned from, of an image at most; rounds
 _IMAGES = 10_000
 _BITS = 18  # of a piece's numbers and of the dictionary's
-_BLOCK = 16  # images
+_BLOCK = {"cpu": 16, "cuda": 256}  # images
 
 
 def learn(images: NDArray[np.uint8], *, seed: int) -> Arrays:
@@ -54,14 +56,21 @@ def learn(images: NDArray[np.uint8], *, seed: int) -> Arrays:
     return {"mean": mean.astype(np.float32), "white": white.astype(np.float32), "words": words}
 
 
-def seen(arrays: Arrays, images: NDArray[np.uint8]) -> Maps:
-    """(n, words, cells): how much of each typical piece there is in each cell of an image (height, width, channels)."""
+def seen(arrays: Arrays, images: NDArray[np.uint8], *, device: str = "cpu") -> Maps:
+    """(n, words, cells): how much of each typical piece there is in each cell of an image (height, width, channels).
+
+    Args:
+        device: "cpu", or "cuda" for a GPU, which gives the same numbers but for the last digits.
+    """
+    if device != "cpu":
+        return _seen_on(device, arrays, images)
     words = np.rint(arrays["words"].T.astype(np.float64) * (1 << _BITS))  # (length of a piece, words)
     whiten, mean = RowProduct(arrays["white"]), arrays["mean"]
     side = piece_side(images.shape[1:3])
     found = np.empty((len(images), words.shape[1], n_cells(images.shape[1:3])), dtype=np.float32)
-    for start in range(0, len(images), _BLOCK):
-        pieces = np.lib.stride_tricks.sliding_window_view(_small(images[start : start + _BLOCK]), (side, side), (1, 2))
+    for start in range(0, len(images), _BLOCK["cpu"]):
+        some = _small(images[start : start + _BLOCK["cpu"]])
+        pieces = np.lib.stride_tricks.sliding_window_view(some, (side, side), (1, 2))
         n, height, width = pieces.shape[:3]
         even, contrast = _even(pieces.reshape(n * height * width, -1))
         weight = contrast / (contrast + np.float32(_FAINT))
@@ -71,6 +80,36 @@ def seen(arrays: Arrays, images: NDArray[np.uint8]) -> Maps:
         np.maximum(alike, 0, out=alike)
         cells = _added(alike.reshape(n, height, width, -1))
         found[start : start + n] = np.moveaxis(cells / float(1 << (2 * _BITS)), 2, 1)
+    return found
+
+
+def _seen_on(device: str, arrays: Arrays, images: NDArray[np.uint8]) -> Maps:
+    """`seen` by PyTorch: the same whole numbers, in blocks of one shape."""
+    torch = require_torch()
+    whiten, mean = RowProduct(arrays["white"]), torch.tensor(arrays["mean"], device=device)
+    columns, size = (torch.tensor(array, device=device) for array in (whiten.columns, whiten.size))
+    words = torch.tensor(np.rint(arrays["words"].T.astype(np.float64) * (1 << _BITS)), device=device)
+    side = piece_side(images.shape[1:3])
+    found = np.empty((len(images), words.shape[1], n_cells(images.shape[1:3])), dtype=np.float32)
+    for at, block in blocks(images, _BLOCK["cuda"]):
+        pixels = torch.from_numpy(_small(block)).to(device)
+        pieces = pixels.unfold(1, side, 1).unfold(2, side, 1)  # (n, height, width, channels, side, side)
+        n, height, width = pieces.shape[:3]
+        piece = pieces.reshape(n * height * width, -1)
+        less = piece - piece.mean(1, keepdim=True)
+        contrast = less.double().square().mean(1, keepdim=True).sqrt().float()
+        less = less / (contrast + _EVEN) - mean
+        largest = less.abs().amax(1, keepdim=True).double()
+        largest = torch.where(largest > 0, largest, 1.0)
+        power = largest / torch.frexp(largest).mantissa * 2.0**-whiten.row_bits  # of 2: what numbers are multiples of
+        white = (torch.round(less.double() / power) @ columns * (power * size)).float()
+        length = white.double().square().sum(1, keepdim=True).sqrt().float()
+        weight = contrast / (contrast + _FAINT)
+        white = white / torch.where(length > 0, length, 1.0) * weight
+        alike = torch.round(white.double() * (1 << _BITS)) @ words
+        alike -= torch.round(weight.double() * (_ALIKE * (1 << (2 * _BITS))))
+        cells = _added_on(alike.clamp_(min=0).view(n, height, width, -1)) / float(1 << (2 * _BITS))
+        found[at] = cells.transpose(1, 2)[: at.stop - at.start].float().cpu().numpy()
     return found
 
 
@@ -121,6 +160,18 @@ def _added(alike: NDArray[np.float64]) -> NDArray[np.float64]:
     cells = np.add.reduceat(rows, across[:-1], axis=2)
     cells /= (np.diff(down)[:, None] * np.diff(across)[None, :])[None, :, :, None]
     return cells.reshape(n, -1, words)
+
+
+def _added_on(alike: Any) -> Any:
+    """`_added` by PyTorch."""
+    height, width = alike.shape[1:3]
+    down, across = (np.linspace(0, size, min(NINTHS, size) + 1).astype(np.int64) for size in (height, width))
+    cells = [
+        alike[:, top:bottom, left:right].sum((1, 2)) / float((bottom - top) * (right - left))
+        for top, bottom in pairwise(down.tolist())
+        for left, right in pairwise(across.tolist())
+    ]
+    return require_torch().stack(cells, 1)
 
 
 def _middles(rows: NDArray[np.float64], k: int, rng: np.random.Generator) -> Maps:

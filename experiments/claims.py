@@ -483,6 +483,11 @@ def on_glyph(*_: Any) -> dict[str, Any]:
             for row in found["others"]
         ],
         "open": [{"setting": r["setting"], "accuracy": r["accuracy"]["by_seed"]} for r in found["mnist"]],
+        "resnets": [
+            {"setting": row["setting"], "learner": row["learner"], **{key: row[key]["by_seed"] for key in scores}}
+            for name in ("table", "others")
+            for row in found.get("resnets", {}).get(name, [])
+        ],
     }
 
 

@@ -150,6 +150,8 @@ def learners(g: dict[str, Any]) -> list[Claim]:
         ("Semi-supervision is instrumental", ("supervised alone",), ("Confident-GNMax", "LNMax")),
     )
     claims = []
+    if g.get("resnets"):  # both students by the same teachers' votes
+        g = {**g, "table": g["resnets"], "others": []}
     for name, others, settings in rivals:
         said, cases = [], []
         for setting, other in [(setting, other) for setting in settings for other in others]:

@@ -1,9 +1,11 @@
 """Glyph at the paper's own parameters: 5,000 teachers, its mechanisms, its kinds of teachers and students; and why.
 
     python experiments/paper_glyph.py votes GLYPHS.npz OUT KEEP      # features, small nets' votes, a fixed set split
-    python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 150 [--teachers 250]   # votes of ResNet-32s
+    python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 150 [--teachers 250] [--everywhere 30]
     python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP [--groups NAME ...] [--workers 4] [--seconds 300]
-    python experiments/paper_glyph_page.py OUT                       # docs/results/paper_glyph.{json,md,png,svg}
+    python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP --resnets [--wait] ...   # by the votes of `resnets`
+    python experiments/paper_glyph_page.py OUT GLYPHS.npz            # docs/results/paper_glyph.{json,md,png,svg}
+    python experiments/paper_glyph_page.py OUT GLYPHS.npz --add      # by ResNet-32s and on MNIST: beside what is there
 
 GLYPHS is a file as terrine.datasets.fonts.Glyphs.save writes it; `votes`, `resnets` and nets want a GPU. OUT gets votes
 and runs as they come, and what is there is not done again; KEEP gets the features of the public and the test images.
@@ -36,6 +38,8 @@ from paper_glyph_settings import (
     GROUPS,
     LEARNERS,
     MANY,
+    MANY_NOISY,
+    MANY_PLURALITY,
     MANY_RECORDED,
     MANY_TRUE,
     MNIST,
@@ -43,6 +47,7 @@ from paper_glyph_settings import (
     Job,
     Known,
     Size,
+    by_teachers,
     labels_of,
     learner_of,
     mnist_labels,
@@ -55,7 +60,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from terrine.features import FeatureRecipe, fit_features
 from terrine.mechanisms import ABSTAIN, Outcome, answer
 from terrine.noise import SeededNoise
-from terrine.students import SupervisedStudent, fit_student
+from terrine.students import SupervisedStudent
+from terrine.students.api import _taught
+from terrine.students.lessons import lessons
 from terrine.votes import Votes
 
 RECIPE = FeatureRecipe(
@@ -63,7 +70,8 @@ RECIPE = FeatureRecipe(
     views=1,
 )  # fmt: skip
 DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data"))
-TEACHERS, RESNETS = "paper_glyph_teachers.json", "paper_glyph_resnets.npz"
+TEACHERS, RESNETS, RESNET = "paper_glyph_teachers.json", "paper_glyph_resnets.npz", "ResNet-32"
+SOME, EVERYWHERE = "paper_glyph_resnets_some.npz", "paper_glyph_resnets_all.npz"  # so far; on all public images
 _KNOWN: dict[str, Any] = {}
 _NOTHING = Known(
     size=SIZES["full"], path="", out=Path(), public=None, true=None, label=None, test=None, test_true=None,
@@ -81,8 +89,10 @@ def read(file: Path) -> list[dict[str, Any]]:
     return json.loads(file.read_text()) if file.is_file() else []
 
 
-def all_runs(out: Path) -> list[dict[str, Any]]:
-    return [run for file in sorted(out.glob("paper_glyph_runs_*.json")) for run in read(file)]
+def all_runs(out: Path, *, resnets: bool = False) -> list[dict[str, Any]]:
+    """Students by the votes of one kind of teachers; those that no teacher of ours taught are with the small nets'."""
+    start = "paper_glyph_resnet_runs_" if resnets else "paper_glyph_runs_"
+    return [run for file in sorted(out.glob(f"{start}*.json")) for run in read(file)]
 
 
 def vote(path: str, out: Path, keep: Path, size: Size) -> None:
@@ -153,43 +163,104 @@ def about(kind: str, counts: Any, right: float, true: Any, **facts: Any) -> dict
     }
 
 
-def resnets(path: str, out: Path, size: Size, *, seconds: float) -> None:
-    """Teachers of the paper's kind, wave by wave; the schedule is the paper's, shrunk to what the time allows."""
+class Answers:
+    """Votes of teachers that come a few at a time."""
+
+    def __init__(self, true: Any, counts: Any = None, right: float = 0.0) -> None:
+        self.true, self.right = true, right  # summed over teachers
+        self.counts = np.zeros((len(true), 150), dtype=np.int32) if counts is None else counts.astype(np.int32)
+
+    @property
+    def teachers(self) -> int:
+        return int(self.counts[0].sum())
+
+    def add(self, votes: Any) -> None:
+        for one in votes:
+            self.counts[np.arange(len(one)), one] += 1
+            self.right += float((one == self.true).mean())
+
+    def row(self, **facts: Any) -> dict[str, Any]:
+        m = self.teachers
+        return about(RESNET, self.counts, self.right / m, self.true, teachers=m, **facts)
+
+
+def resnets(path: str, out: Path, size: Size, *, seconds: float, everywhere: float = 0.0) -> None:
+    """Teachers of the paper's kind, wave by wave; the schedule is the paper's, shrunk to what the time allows.
+
+    Votes of the waves so far are kept, and a run that was ended goes on. In ``everywhere`` seconds the first waves vote
+    on all public images too, for 200,000 labels.
+    """
     import torch
-    from paper_glyph_device import PAPER_GLYPH, ResidualNets, drawn, drawn_blocks
+    from paper_glyph_device import PAPER_GLYPH, ResidualNets, drawn, drawn_shares
 
     start = time.perf_counter()
+
+    def now() -> float:
+        return time.perf_counter() - start
+
+    if (out / RESNETS).is_file():
+        print(json.dumps({"there already": RESNETS}), flush=True)
+        return
     torch.backends.cudnn.benchmark = True
-    asked, true, _ = drawn(path, "public", size.resnet_queries)
+    n, rows = size.resnet_queries, read(out / TEACHERS)
+    shares_of = size.lanes * size.resnet_each
+    some = [row for row in rows if row["kind"] == RESNET and row["questions"] == n and (out / SOME).is_file()]
+    rows = [row for row in rows if row["kind"] != RESNET or (some and row not in some)]
+    known = np.load(out / SOME)["counts"] if some else None
+    done = int(known[0].sum()) if known is not None else 0
+    waves, aside = range(done // size.lanes, -(-size.resnets // size.lanes)), 3.0
+    shares = drawn_shares(path, "private", shares_of, waves)
+    asked, true, _ = drawn(path, "public", size.all_public if everywhere else n)
+    few = Answers(true[:n], known, some[0]["teacher_right"] * done if some else 0.0)
+    by_wave: list[int] = list(some[0]["steps_by_wave"]) if some else []
+    wide = Answers(true)
     nets = ResidualNets(lanes=size.lanes, each=size.resnet_each, batch=min(PAPER_GLYPH.batch, size.resnet_each))
     nets.train(size.timed)
     per_step = nets.train(size.timed) / size.timed
-    waves = -(-size.resnets // size.lanes)
-    left = seconds - (time.perf_counter() - start) - 2.0 * waves
-    steps = int(np.clip(left / (waves * per_step) // 50 * 50, 1, size.resnet_steps))
-    told = {"per_step_ms": 1e3 * per_step, "images_per_s": size.lanes * nets.batch / per_step, "steps": steps}
-    print(json.dumps({**told, "at": time.perf_counter() - start}), flush=True)
-    counts = np.zeros((len(asked), 150), dtype=np.int32)
-    right, done = 0.0, 0
-    rows = [row for row in read(out / TEACHERS) if row["kind"] != "ResNet-32"]
-    block = size.lanes * size.resnet_each
-    for wave in range(waves):
-        images, labels = [], []
-        for drawing, plan in drawn_blocks(path, "private", block, start=wave * block, planners=1):
-            images.append(drawing)
-            labels.append(torch.from_numpy(plan.label.astype(np.int64)))
-        nets.begin(torch.cat(images), torch.cat(labels).to(nets.labels.device), seed=wave)
+    told = {"per_step_ms": 1e3 * per_step, "images_per_s": size.lanes * nets.batch / per_step}
+    print(json.dumps({**told, "at": now()}), flush=True)
+    for wave in waves:
+        began, left = now(), len(waves) - (wave - waves.start)
+        fit = ((seconds - began) / left - aside - everywhere / left) / per_step
+        steps = int(np.clip(fit // 10 * 10, size.least, size.resnet_steps))
+        if fit < size.least and few.teachers:
+            print(json.dumps({"out of time": RESNET, "at": began}), flush=True)
+            break
+        nets.begin(*next(shares), seed=wave)
         took = nets.train(steps)
-        votes = nets.votes(asked).cpu().numpy()
-        for k in range(min(size.lanes, size.resnets - done)):
-            counts[np.arange(len(asked)), votes[k]] += 1
-            right += float((votes[k] == true).mean())
-            done += 1
-        np.savez_compressed(out / RESNETS, counts=counts.astype(np.int16))
-        facts = {"teachers": done, "each": size.resnet_each, "steps": steps}
-        row = about("ResNet-32", counts, right / done, true, **facts)
+        per_step, ended = took / steps, now()
+        mine = min(size.lanes, size.resnets - few.teachers)
+        votes = nets.votes(asked[:n]).cpu().numpy()[:mine]
+        few.add(votes)
+        each = (now() - ended) / n
+        by_wave.append(steps)
+        facts = {"each": size.resnet_each, "steps": min(by_wave), "steps_by_wave": list(by_wave)}
+        row = few.row(**facts)
+        np.savez_compressed(out / f"part_{SOME}", counts=few.counts.astype(np.int16))
+        (out / f"part_{SOME}").rename(out / SOME)
         kept(out / TEACHERS, [*rows, row])
-        print(json.dumps({**row, "took": took, "at": time.perf_counter() - start}), flush=True)
+        print(json.dumps({**row, "took": took, "at": now()}), flush=True)
+        aside = now() - began - took
+        if everywhere and wide.teachers == few.teachers - mine:  # all so far were asked on everything
+            extra = now()
+            if each * (len(true) - n) < everywhere:
+                rest = nets.votes(asked[n:]).cpu().numpy()[:mine]
+                wide.add(np.concatenate([votes, rest], axis=1))
+                rows = [*(one for one in rows if one["kind"] != RESNET), wide.row(**facts)]
+                keep_answers(out, wide)
+            everywhere = max(0.0, everywhere - (now() - extra)) if wide.teachers == few.teachers else 0.0
+            print(json.dumps({"on all public images": wide.teachers, "took": now() - extra}), flush=True)
+    kept(out / TEACHERS, [*rows, few.row(each=size.resnet_each, steps=min(by_wave), steps_by_wave=by_wave)])
+    (out / SOME).rename(out / RESNETS)  # all that come: students may begin
+
+
+def keep_answers(out: Path, given: Answers) -> None:
+    """Of all public images; with noise as GNMax's in the same share of the teachers as 100 is of 5,000."""
+    noise = np.random.default_rng(0).normal(0, 100 * given.teachers / 5000, given.counts.shape)
+    answers = {"plurality": given.counts.argmax(axis=1), "noisy": (given.counts + noise).argmax(axis=1)}
+    by_name = {name: some.astype(np.int16) for name, some in answers.items()}
+    np.savez_compressed(out / f"part_{EVERYWHERE}", teachers=given.teachers, **by_name)
+    (out / f"part_{EVERYWHERE}").rename(out / EVERYWHERE)
 
 
 def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool) -> None:
@@ -204,10 +275,7 @@ def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool
         return
     public, true, label = drawn(path, "public", size.public)
     test, test_true, test_label = drawn(path, "test", size.test)
-    file, seen = (
-        out / (RESNETS if size.as_many else "paper_glyph_votes.npz"),
-        [keep / f"{split}.npy" for split in ("public", "test")],
-    )
+    file, seen = out / "paper_glyph_votes.npz", [keep / f"{split}.npy" for split in ("public", "test")]
     _KNOWN["known"] = Known(
         size=size,
         path=path,
@@ -218,7 +286,7 @@ def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool
         test=test.cpu().numpy(),
         test_true=test_true,
         test_label=test_label,
-        votes=dict(np.load(file)) if file.is_file() else {},
+        votes=dict(np.load(file)) if file.is_file() and not size.as_many else {},
         features=() if nets else tuple(np.load(one).astype(np.float32) for one in seen),
     )
     del public, test
@@ -226,19 +294,36 @@ def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool
         torch.cuda.empty_cache()
 
 
+def asked_resnets(known: Known) -> Known:
+    """With the residual nets' votes, as soon as they are all there."""
+    if known.size.as_many and not known.votes and (known.out / RESNETS).is_file():
+        counts = np.load(known.out / RESNETS)["counts"]
+        votes = {"counts": counts, "teachers": int(counts[0].sum()), "many_teachers": 0}
+        if (known.out / EVERYWHERE).is_file():
+            many = dict(np.load(known.out / EVERYWHERE))
+            votes |= {"plurality": many["plurality"], "noisy": many["noisy"], "many_teachers": int(many["teachers"])}
+        _KNOWN["known"] = known = replace(known, votes=votes, size=replace(known.size, teachers=votes["teachers"]))
+    return known
+
+
+def taught(learner: Any, public: Any, labels: Any, *, classes: int, seed: int) -> Any:
+    """As `fit_student`, without its look at a linear student, which takes minutes on features of 100,000 images."""
+    given = lessons(public, labels, classes=[str(k) for k in range(classes)], min_per_class=learner.min_per_class)
+    return _taught(learner, given, seed=seed)
+
+
 def fitted(learner: str, labels: Any, known: Known, seed: int, rows: Any = None) -> tuple[Any, Any, Any]:
     """A student, and the public and test rows as it sees them."""
-    names = [str(k) for k in range(150)]
     if learner == FEATURES:
         linear = SupervisedStudent(estimator=LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.05))
-        return fit_student(linear, known.features[0], labels, classes=names, seed=seed), *known.features
+        return taught(linear, known.features[0], labels, classes=150, seed=seed), *known.features
     X = known.public if rows is None else rows
-    return fit_student(learner_of(learner, known.size), X, labels, classes=names, seed=seed), X, known.test
+    return taught(learner_of(learner, known.size), X, labels, classes=150, seed=seed), X, known.test
 
 
 def learned(job: Job) -> dict[str, Any]:
     """One student; for two rounds, the first one's opinion decides what the second one learns from."""
-    known: Known = _KNOWN["known"]
+    known: Known = asked_resnets(_KNOWN["known"])
     start = time.perf_counter()
     if job.setting in MNIST:
         return {**on_mnist(job, known), "seconds": time.perf_counter() - start}
@@ -262,7 +347,8 @@ def learned(job: Job) -> dict[str, Any]:
         proba = student.predict_proba(public[asked])
         if job.seed == 0:
             kind = list(LEARNERS).index(job.learner) if job.learner in LEARNERS else "features"
-            np.savez_compressed(known.out / f"paper_glyph_proba_{kind}.npz", proba=proba.astype(np.float16))
+            name = f"paper_glyph_{'resnet_' * known.size.as_many}proba_{kind}.npz"
+            np.savez_compressed(known.out / name, proba=proba.astype(np.float16))
         votes = Votes(known.votes["counts"][asked].astype(np.int64), n_teachers=known.size.teachers)
         given = answer(second_round(known.size), votes, rng=SeededNoise(job.seed + 100), student_proba=proba)
         first = int((labels != ABSTAIN).sum())
@@ -273,6 +359,9 @@ def learned(job: Job) -> dict[str, Any]:
         more["reinforced"] = int((given.outcomes == Outcome.REINFORCED).sum())
         more["first_accuracy"] = float((student.predict(test) == known.test_true).mean())
         student, public, test = fitted(job.learner, labels, known, job.seed)
+    if known.size.as_many and by_teachers(job.setting):
+        one = job.setting in (MANY_PLURALITY, MANY_NOISY)
+        more |= {"teachers_kind": RESNET, "teachers": known.votes["many_teachers" if one else "teachers"]}
     told = np.flatnonzero(labels != ABSTAIN)
     found, rare = student.predict(test), known.rare(known.test_true)
     shares = np.bincount(labels[told], minlength=150)
@@ -300,7 +389,7 @@ def on_mnist(job: Job, known: Known) -> dict[str, Any]:
         y = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
     labels, public = mnist_labels(job, y[:9000], DATA / "votes"), X[:9000]
     learner = learner_of(job.learner, known.size)
-    student = fit_student(learner, public, labels, classes=[str(k) for k in range(10)], seed=job.seed)
+    student = taught(learner, public, labels, classes=10, seed=job.seed)
     told = labels != ABSTAIN
     return {
         **vars(job),
@@ -320,27 +409,61 @@ class Work:
     size: Size
 
 
-def learn(work: Work, *, groups: list[str], workers: int, seconds: float) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How many students at once, for how long, and in which order."""
+
+    workers: int = 4
+    seconds: float = 300.0
+    wait: bool = False  # for the residual nets' votes, which another process makes
+    beside: int = 2  # students at once while they are made
+    by_seed: bool = False  # the first seed of all groups first
+
+
+def ended(job: Job, work: Work) -> bool:
+    """Whether the votes that a student learns from are all there."""
+    if not work.size.as_many or not by_teachers(job.setting):
+        return True
+    many = job.setting in (MANY_PLURALITY, MANY_NOISY)
+    return (work.out / RESNETS).is_file() and (not many or (work.out / EVERYWHERE).is_file())
+
+
+def learn(work: Work, *, groups: list[str], pace: Pace) -> None:
     """Students of these groups, side by side, until the time is up."""
-    end = time.monotonic() + seconds
-    file = work.out / f"paper_glyph_runs_{groups[0]}.json"  # its own: two of these may run side by side
-    done = {(run["setting"], run["learner"], run["seed"]) for run in all_runs(work.out)}
-    every = [job for group in groups for job in GROUPS[group]]
-    jobs = [job for job in dict.fromkeys(every) if (job.setting, job.learner, job.seed) not in done]
+    end, resnets = time.monotonic() + pace.seconds, work.size.as_many
+    files = {kind: work.out / f"paper_glyph_{'resnet_' * kind}runs_{groups[0]}.json" for kind in (False, True)}
+    done = {(run["setting"], run["learner"], run["seed"], kind)
+            for kind in (False, True) for run in all_runs(work.out, resnets=kind)}  # fmt: skip
+    every = list(dict.fromkeys(job for group in groups for job in GROUPS[group]))
+    jobs = [job for job in every
+            if (job.setting, job.learner, job.seed, resnets and by_teachers(job.setting)) not in done]  # fmt: skip
+    if pace.by_seed:
+        jobs.sort(key=lambda job: job.seed)
     nets = any(job.learner != FEATURES for job in jobs)
     images = any(job.setting not in MNIST for job in jobs)
     setup = (work.path, work.out, work.keep, work.size, nets, images)
-    with multiprocessing.get_context("spawn").Pool(workers, initializer=ready, initargs=setup) as pool:
-        results = pool.imap_unordered(attempted, jobs)
-        for _ in jobs:
-            try:
-                run = results.next(timeout=max(1.0, end - time.monotonic()))
-            except multiprocessing.TimeoutError:
-                print(json.dumps({"out of time": groups}), flush=True)
+    running: list[Any] = []
+    with multiprocessing.get_context("spawn").Pool(pace.workers, initializer=ready, initargs=setup) as pool:
+        while jobs or running:
+            if time.monotonic() > end:
+                print(json.dumps({"out of time": groups, "not begun": len(jobs), "ended": len(running)}), flush=True)
                 return
-            print(json.dumps(run, ensure_ascii=False), flush=True)
-            if "failed" not in run:
-                kept(file, [*read(file), run])
+            for one in [one for one in running if one.ready()]:
+                running.remove(one)
+                run = one.get()
+                print(json.dumps(run, ensure_ascii=False), flush=True)
+                file = files["teachers_kind" in run]
+                if "failed" not in run:
+                    kept(file, [*read(file), run])
+            come = not resnets or (work.out / RESNETS).is_file()
+            able = [job for job in jobs if ended(job, work)]
+            if not able and not running and (come or not pace.wait):
+                print(json.dumps({"no votes for": len(jobs)}), flush=True)
+                return
+            for job in able[: max(0, (pace.workers if come else pace.beside) - len(running))]:
+                jobs.remove(job)
+                running.append(pool.apply_async(attempted, (job,)))
+            time.sleep(0.1)
 
 
 def attempted(job: Job) -> dict[str, Any]:
@@ -364,10 +487,15 @@ def main() -> None:
             one.add_argument("--seconds", type=float, default=300.0)
         if verb == "resnets":
             one.add_argument("--teachers", type=int, help="that many, in place of the size's 100")
+            one.add_argument("--everywhere", type=float, default=0.0, metavar="SECONDS",
+                             help="for so long the first of them vote on all public images too")  # fmt: skip
         if verb == "learn":
             one.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
             one.add_argument("--workers", type=int, default=4, help="students side by side")
             one.add_argument("--resnets", action="store_true", help="by the votes that `resnets` left in OUT")
+            one.add_argument("--wait", action="store_true", help="where `resnets` is still at work")
+            one.add_argument("--beside", type=int, default=2, help="students side by side while it is")
+            one.add_argument("--by-seed", action="store_true", help="the first seed of all groups first")
     given = parser.parse_args()
     size = SIZES[given.size]
     match given.verb:
@@ -375,13 +503,13 @@ def main() -> None:
             vote(given.glyphs, given.out, given.keep, size)
         case "resnets":
             size = replace(size, resnets=given.teachers or size.resnets)
-            resnets(given.glyphs, given.out, size, seconds=given.seconds)
+            resnets(given.glyphs, given.out, size, seconds=given.seconds, everywhere=given.everywhere)
         case "learn":
             if given.resnets:  # the same questions; thresholds and noise as shares of the teachers
-                teachers = int(np.load(given.out / RESNETS)["counts"][0].sum())
-                size = replace(size, teachers=teachers, as_many=True)
+                size = replace(size, as_many=True)
             work = Work(path=given.glyphs, out=given.out, keep=given.keep, size=size)
-            learn(work, groups=given.groups, workers=given.workers, seconds=given.seconds)
+            names = ("workers", "seconds", "wait", "beside", "by_seed")
+            learn(work, groups=given.groups, pace=Pace(**{name: getattr(given, name) for name in names}))
 
 
 if __name__ == "__main__":

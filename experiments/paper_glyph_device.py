@@ -68,6 +68,33 @@ def drawn(path: str, split: str, n: int, *, start: int = 0) -> tuple[Any, Any, A
     return torch.cat([images for images, _ in found]), true.astype(np.int64), label.astype(np.int64)
 
 
+def drawn_shares(path: str, split: str, block: int, shares: range, *, planners: int = 3) -> Iterator[tuple[Any, Any]]:
+    """Images and recorded labels on the device, ``block`` records at a time; plans are made from now on, elsewhere."""
+    glyphs = torch.from_numpy(np.ascontiguousarray(task_of(path).glyphs.X)).to(DEVICE)
+    parts = [[range(at, min(at + BLOCK, (k + 1) * block)) for at in range(k * block, (k + 1) * block, BLOCK)]
+             for k in shares]  # fmt: skip
+    plan = partial(planned, path, split)
+
+    every = [part for some in parts for part in some]
+    pool = None if planners < 2 or len(every) < 8 else get_context("spawn").Pool(planners)
+    plans = map(plan, every) if pool is None else pool.imap(plan, every)
+
+    def each() -> Iterator[tuple[Any, Any]]:
+        try:
+            for some in parts:
+                images, labels = [], []
+                for _ in some:
+                    made = next(plans)
+                    images.append(draw_on(glyphs, made))
+                    labels.append(torch.from_numpy(made.label.astype(np.int64)).to(DEVICE))
+                yield torch.cat(images), torch.cat(labels)
+        finally:
+            if pool is not None:
+                pool.terminate()
+
+    return each()
+
+
 def encoder(features: Features) -> Callable[[Any], Any]:
     """(n, 28, 28) uint8 to (n, n_features), ``SCALE`` long: `Features.transform` with one view, in half precision."""
     if features.recipe.views != 1 or features.recipe.dimensions is not None:
@@ -181,22 +208,31 @@ def _scores(x: Any, weights: list[Any], dropout: float) -> Any:
 
 
 class ResidualNets:
-    """``lanes`` teachers of the paper's kind trained side by side: a step of each is a branch of one recorded step."""
+    """``lanes`` teachers of the paper's kind trained side by side: a step of each is a branch of one recorded step.
 
-    def __init__(self, *, lanes: int, each: int, batch: int = PAPER_GLYPH.batch) -> None:
+    Convolutions and the dense layer are computed in ``kind``, from copies of weights that are kept in single precision,
+    as autocast would do it with some sixty kernels more for each teacher's step.
+    """
+
+    def __init__(self, *, lanes: int, each: int, batch: int = PAPER_GLYPH.batch, kind: Any = None) -> None:
         self.lanes, self.each, self.batch = lanes, each, batch
+        self.kind = kind or (HALF if ON_GPU else torch.float32)
         self.images = torch.zeros((lanes, each, 28, 28), dtype=torch.uint8, device=DEVICE)
         self.labels = torch.zeros((lanes, each), dtype=torch.int64, device=DEVICE)
         self.rate = torch.zeros((), device=DEVICE)
         self.nets = [self._fresh() for _ in range(lanes)]
-        self.weights = [list(net.parameters()) for net in self.nets]
+        self.used = [list(net.parameters()) for net in self.nets]  # by the net, some of them copies of ``weights``
+        self.weights = [[w.detach().to(torch.float32, copy=True) for w in some] for some in self.used]
         self.momenta = [[torch.zeros_like(w) for w in some] for some in self.weights]
         self.streams = [torch.cuda.Stream() for _ in range(lanes)] if ON_GPU else []
         self.graph: Any = None
 
-    @staticmethod
-    def _fresh() -> Any:
-        return resnet32(CLASSES, (28, 28)).to(DEVICE, memory_format=torch.channels_last).train()
+    def _fresh(self) -> Any:
+        net = _uncounted(resnet32(CLASSES, (28, 28))).to(DEVICE, memory_format=torch.channels_last).train()
+        for layer in net.modules():
+            if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear)):
+                layer.to(self.kind)
+        return net
 
     def begin(self, images: Any, labels: Any, *, seed: int) -> None:
         """New shares, (lanes · each, ...), and new first weights."""
@@ -204,23 +240,38 @@ class ResidualNets:
         self.labels.copy_(labels.view(self.labels.shape))
         for k, net in enumerate(self.nets):
             torch.manual_seed(1_000_003 * seed + k)
-            fresh = resnet32(CLASSES, (28, 28))
+            fresh = _uncounted(resnet32(CLASSES, (28, 28)))
             net.load_state_dict(fresh.state_dict())
             net.train()
+            for weight, first in zip(self.weights[k], fresh.parameters(), strict=True):
+                weight.copy_(first.detach())
             for momentum in self.momenta[k]:
                 momentum.zero_()
 
     def _lane(self, k: int) -> None:
         which = torch.randint(self.each, (self.batch,), device=DEVICE)
-        x = (self.images[k][which][:, None].float() / 255).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(DEVICE, HALF, enabled=ON_GPU, cache_enabled=False):
-            scores = self.nets[k](x)
+        scores = self.nets[k](self._seen(self.images[k][which]))
         loss = nn.cross_entropy(scores.float(), self.labels[k][which])
-        gradients = torch.autograd.grad(loss, self.weights[k])
+        used, weights, momenta = self.used[k], self.weights[k], self.momenta[k]
+        gradients = [
+            g if g.stride() == w.stride() else torch.empty_like(w, dtype=g.dtype).copy_(g)
+            for g, w in zip(torch.autograd.grad(loss, used), weights, strict=True)
+        ]  # of one layout, so that lists of them are one kernel
         with torch.no_grad():
-            torch._foreach_mul_(self.momenta[k], PAPER_GLYPH.momentum)
-            torch._foreach_add_(self.momenta[k], list(gradients))
-            torch._foreach_sub_(self.weights[k], torch._foreach_mul(self.momenta[k], self.rate))
+            whole = [torch.empty_like(w) for w in weights]
+            for dtype in {g.dtype for g in gradients}:
+                here = [j for j, g in enumerate(gradients) if g.dtype == dtype]
+                torch._foreach_copy_([whole[j] for j in here], [gradients[j] for j in here])
+            torch._foreach_mul_(momenta, PAPER_GLYPH.momentum)
+            torch._foreach_add_(momenta, whole)
+            torch._foreach_sub_(weights, torch._foreach_mul(momenta, self.rate))
+            for dtype in {w.dtype for w in used}:
+                here = [j for j, w in enumerate(used) if w.dtype == dtype]
+                torch._foreach_copy_([used[j] for j in here], [weights[j] for j in here])
+
+    def _seen(self, images: Any) -> Any:
+        x = (images[:, None].float() / 255).to(self.kind)
+        return x.contiguous(memory_format=torch.channels_last)
 
     def _step(self) -> None:
         if not ON_GPU:
@@ -269,13 +320,21 @@ class ResidualNets:
         return time.perf_counter() - start
 
     def votes(self, asked: Any) -> Any:
-        """(lanes, n_asked) classes."""
+        """(lanes, n_asked) classes; the dense layer in single precision, where scores seldom tie."""
         result = torch.empty((self.lanes, len(asked)), dtype=torch.int64, device=DEVICE)
-        with torch.no_grad(), torch.autocast(DEVICE, HALF, enabled=ON_GPU, cache_enabled=False):
+        with torch.no_grad():
             for k, net in enumerate(self.nets):
                 net.eval()
-                for at in range(0, len(asked), 5000):
-                    x = (asked[at : at + 5000, None].float() / 255).contiguous(memory_format=torch.channels_last)
-                    result[k, at : at + len(x)] = net(x).argmax(1)
+                for at in range(0, len(asked), 4000):
+                    x = net[:-1](self._seen(asked[at : at + 4000])).float()
+                    result[k, at : at + len(x)] = nn.linear(x, *self.weights[k][-2:]).argmax(1)
                 net.train()
         return result
+
+
+def _uncounted(net: Any) -> Any:
+    """Without the number of batches that each layer keeps and nobody reads: a kernel a layer and step."""
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.num_batches_tracked = None
+    return net

@@ -1,6 +1,7 @@
 """The page of paper_glyph.py: Table 1's Glyph rows at the paper's parameters, what sets the aggregators apart, figures.
 
 python experiments/paper_glyph_page.py OUT GLYPHS.npz   # docs/results/paper_glyph.{json,md,png,svg}
+python experiments/paper_glyph_page.py OUT GLYPHS.npz --add   # residual nets and MNIST's students, beside what is there
 python experiments/paper_glyph_page.py                  # page and picture again, from the JSON
 """
 
@@ -61,7 +62,7 @@ def both(row: dict[str, Any]) -> list[str]:
 
 
 def by_whom(row: dict[str, Any]) -> str:
-    return row["learner"] if row["seeds"] == 3 else f"{row['learner']} ({row['seeds']} seeds)"
+    return row["learner"] if row["seeds"] == 3 else f"{row['learner']} ({row['seeds']} seed{'s' * (row['seeds'] > 1)})"
 
 
 def settings_of(row: dict[str, Any]) -> str:
@@ -128,10 +129,11 @@ def staged(found: dict[str, Any], who: str, k: int) -> str:
 
 def missing(found: dict[str, Any]) -> str:
     """What paper_glyph.py can run and has not."""
-    learners = {row["learner"] for part in ("table", "others", "mnist") for row in found[part]}
-    settings = {row["setting"] for part in ("others", "mnist") for row in found[part]}
-    gone = [said for kind, said in TO_COME.items() if kind not in learners | settings]
-    gone += [] if any(row["kind"] == "ResNet-32" for row in found["ensembles"]) else [NO_RESNETS]
+    nets = found.get("resnets", {"table": [], "others": [], "ensembles": []})
+    rows = [row for part in (found, nets) for name in ("table", "others") for row in part[name]] + found["mnist"]
+    there = {row[name] for row in rows for name in ("learner", "setting")}
+    gone = [said for kind, said in TO_COME.items() if kind not in there]
+    gone += [] if nets["ensembles"] else [NO_RESNETS]
     return "".join(f"- {said}\n" for said in gone) or "- Nothing: every part of the script ran.\n"
 
 
@@ -147,15 +149,65 @@ def stages(found: dict[str, Any]) -> str:
     return markdown(["labels by", "learner", *(f"{k:,}" for k in numbers)], body)
 
 
+def steps_of(row: dict[str, Any]) -> str:
+    """The same for all teachers, or from fewest to most."""
+    by_wave = row.get("steps_by_wave", [row["steps"]])
+    low, high = min(by_wave), max(by_wave)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def ensembles(found: dict[str, Any]) -> str:
     body = [
-        [row["kind"], f"{row['teachers']:,} × {row['each']:,}", f"{row['steps']:,}",
+        [row["kind"], f"{row['teachers']:,} × {row['each']:,}", steps_of(row),
          *(f"{row[name]:.1%}" for name in ("teacher_right", "plurality_right", "top_share"))]
         for row in found["ensembles"]
     ]  # fmt: skip
     return markdown(
         ["teachers", "number × images", "steps", "one is right", "plurality is right", "mean top vote"], body
     )
+
+
+def resnets(found: dict[str, Any]) -> str:
+    """Teachers of the paper's kind: Table 1's rows beside the small nets', and other learners by their votes."""
+    nets = found.get("resnets")
+    if not nets:
+        return ""
+    header = ["answers by", "teachers", "settings", "answers", "right (as recorded)", "ε, the paper's accountant",
+              "student", "symbols drawn", "labels recorded"]  # fmt: skip
+    body = []
+    for setting in dict.fromkeys(row["setting"] for row in found["table"]):
+        for kind, rows in (("5,000 small nets", found["table"]), (f"{nets['teachers']} ResNet-32s", nets["table"])):
+            for row in rows:
+                if (row["setting"], row["learner"]) == (setting, VAT):
+                    right = f"{row['answers_right']:.1%} ({row['answers_recorded']:.1%})"
+                    body.append([setting if kind.startswith("5,000") else "", kind, settings_of(row), answered(row),
+                                 right, up(row["paper_epsilon"]), by_whom(row), *both(row)])  # fmt: skip
+    of_many = f"; the first {nets['many_teachers']} of them voted on all 200,000" if nets["many_teachers"] else ""
+    return RESNET_PART.format(
+        table=markdown(header, body),
+        ensembles=ensembles(nets),
+        learners=learners(nets["table"]),
+        teachers=nets["teachers"],
+        of_many=of_many,
+    )
+
+
+def learners(rows: list[dict[str, Any]]) -> str:
+    """What other learners make of the same answers, against ours."""
+    body = []
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        some = [row for row in rows if row["setting"] == setting]
+        if len(some) < 2:
+            continue
+        ours = next((row["accuracy_recorded"]["by_seed"] for row in some if row["learner"] == VAT), None)
+        for row in some:
+            theirs = row["accuracy_recorded"]["by_seed"]
+            apart = in_points(theirs, ours) if ours and row["learner"] != VAT else "–"
+            body.append([setting if row is some[0] else "", by_whom(row), *both(row), apart])
+    if not body:
+        return "Other learners were not trained by these votes yet."
+    header = ["answers by", "learner", "student, symbols drawn", "student, labels recorded", "against VAT, recorded"]
+    return markdown(header, body)
 
 
 def split(found: dict[str, Any]) -> str:
@@ -179,9 +231,40 @@ def split(found: dict[str, Any]) -> str:
     return markdown(header, body)
 
 
+def labels_by(row: dict[str, Any]) -> str:
+    """Noise as a share: 100 is for 5,000 teachers."""
+    if "teachers_kind" not in row:
+        return str(row["setting"])
+    said = row["setting"].replace("200,000 labels: ", "200,000 answers: ").replace("GNMax, σ = 100", "GNMax")
+    noise = f", σ = {row['teachers'] / 50:g}" if "GNMax" in said else ""
+    return f"{said}{noise}, of {row['teachers']:.0f} ResNet-32s"
+
+
+def many(found: dict[str, Any]) -> str:
+    rows = [row for row in found.get("resnets", {}).get("others", []) if "GNMax" in row["setting"]]
+    if not rows:
+        return "Ours are the recorded\n  labels of 200,000 public images."
+    [row] = rows
+    return (
+        f"With answers of\n  {row['teachers']:.0f} ResNet-32 teachers, {row['answers_right']:.1%} of them right, ours "
+        f"has {row['accuracy_recorded']['mean']:.1%}; with the recorded\n  labels of the same 200,000 public images "
+        "see the table. So many answers of so few teachers are far from private."
+    )
+
+
+def small_gan(found: dict[str, Any]) -> str:
+    if any(row["learner"].startswith("GAN") for row in found["mnist"]):
+        return "*Of Salimans et al.*: its losses alone, the\npaper's kind; *small*: a narrower net and 1,500 steps."
+    return (
+        "*Of Salimans et al.*: its losses alone;\n"
+        "*small*: a narrower net and 1,500 steps, trained without a GPU: it says little about the full one."
+    )
+
+
 def others(found: dict[str, Any]) -> str:
-    body = [[row["setting"], row["learner"], str(row["seeds"]), f"{row['answers_right']:.1%}", *both(row)]
-            for row in found["others"]]  # fmt: skip
+    rows = [*found["others"], *found.get("resnets", {}).get("others", [])]
+    body = [[labels_by(row), row["learner"], str(row["seeds"]), f"{row['answers_right']:.1%}", *both(row)]
+            for row in rows]  # fmt: skip
     header = ["labels", "learner", "seeds", "labels right", "student, symbols drawn", "student, labels recorded"]
     return markdown(header, body)
 
@@ -259,6 +342,9 @@ def page(found: dict[str, Any]) -> str:
         ensembles=ensembles(found),
         others=others(found),
         mnist=mnist(found),
+        many=many(found),
+        small_gan=small_gan(found),
+        resnets=resnets(found),
         check=points(found, "Confident, T = 3500", "LNMax"),
         chosen=points(found, THERE, FIRST),
         noise=points(found, "LNMax", FIRST),
@@ -285,6 +371,29 @@ def page(found: dict[str, Any]) -> str:
         one=f"{by['until_each_class_has']['1']:,}",
     )  # fmt: skip
 
+
+RESNET_PART = """
+## Teachers of the paper's kind
+
+{table}
+
+The {teachers} teachers are residual nets as the paper's, of 13,000 images each, by its training (batches of 100,
+rates 0.1, 0.01, 0.001), shrunk from 40,000 steps to those below. Thresholds and noise are the same shares of the number
+of teachers; the questions are the same rows. ε does not compare: noise is small where teachers are few, so that
+{teachers} teachers cost far more than 5,000 (the last row's 0.8 is that of 5,000), and for any votes no bound is of
+use. This is about answers and students.
+
+{ensembles}
+
+*One is right*, *plurality is right*: on the symbols drawn, on 16,000 public images{of_many}.
+
+{learners}
+
+Three seeds, or as many as it says; in parentheses 95% intervals. *VAT alone*: Miyato et al.'s losses and nothing of
+ours, 3,000 steps; *the paper's rate*: its Adam at 6e-5 and batches of 128 too, but 16 epochs in place of 400: it shows
+how far that rate gets in such time, not what the paper's student is. *Supervised alone*: the same net from the answers
+and their distorted views, without the other public images. *GAN of Salimans et al.*: its losses alone, 2,000 steps.
+"""
 
 PAGE = """# Glyph at the paper's own parameters
 
@@ -324,7 +433,7 @@ experiment can be repeated: these answers are not private.
   reinforced there are {labels}: the paper's text, which has 10,422 answered queries, may count those too.
 - By the paper's accountant the rounds cost {first_round} and {second_round}, together {rounds} (the paper: 0.59 for the
   first, 0.837 for both, and *best when about the same*).
-
+{resnets}
 ## Why the order of the aggregators changes
 
 In the paper Confident-GNMax's student (10,762 answers) is better than LNMax's (4,000 answers). On our [other
@@ -383,16 +492,14 @@ images more teachers help up to 5,000. With a tenth of the images they help whil
   questions whose recorded label is wrong the top class has {top_wrong} of the votes, on the others {top_right}; fewer
   than half agree on {weak_wrong} and {weak_right}. In our Glyph a label is wrong by chance, not because the image
   is odd: this says nothing about the paper's own images.
-- 200,000 labels: the paper has 77% for a model on 200,000 queries, with a baseline of 82.2%. Ours are the recorded
-  labels of 200,000 public images.
+- 200,000 labels: the paper has 77% for a model on 200,000 queries, with a baseline of 82.2%. {many}
 
 ## MNIST, LNMax with the paper's kind of student
 
 {mnist}
 
 The paper's votes, LNMax of scale 20 on 100 questions; 1,000 test and 9,000 public images. The paper has 98.0% with a
-semi-supervised GAN; our student on features is in [Table 1](table1.md). *Of Salimans et al.*: its losses alone;
-*small*: a narrower net and 1,500 steps, trained without a GPU: it says little about the full one.
+semi-supervised GAN; our student on features is in [Table 1](table1.md). {small_gan}
 
 ## Not run yet
 
@@ -403,15 +510,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The page of Glyph at the paper's parameters")
     parser.add_argument("out", type=Path, nargs="?", help="what paper_glyph.py left")
     parser.add_argument("glyphs", nargs="?", help="GLYPHS.npz")
+    parser.add_argument("--add", action="store_true", help="what is new in OUT, to the results that are there")
     parser.add_argument("--at", help="the commit that the runs were made from")
     given = parser.parse_args()
     file = RESULTS / "paper_glyph.json"
     if given.out is not None:
-        from paper_glyph_summary import summary
+        from paper_glyph_summary import added, summary
 
         if given.glyphs is None:
             parser.error("OUT needs GLYPHS.npz after it.")
-        found = summary(given.out, given.glyphs)
+        there = json.loads(file.read_text()) if given.add else {}
+        found = added(there, given.out) if given.add else summary(given.out, given.glyphs)
         file.write_text(json.dumps(found, ensure_ascii=False) + "\n")
         command = "python experiments/paper_glyph.py votes GLYPHS.npz OUT KEEP && … resnets … && … learn …"
         record("paper_glyph", command, ran_on="; ".join(found["machines"]), at=given.at)

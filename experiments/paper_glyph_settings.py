@@ -49,15 +49,18 @@ class Size:
     resnet_steps: int = 4000  # at most
     resnet_queries: int = 16_000
     lanes: int = 25
-    timed: int = 50  # steps that are timed first
+    timed: int = 30  # steps that are timed first
+    least: int = 50  # steps of a teacher, or it is left out
     steps: int = 3000  # of students
     short: int = 1500  # of students that are compared among one another
     gan: int = 3000
     many: int = 6000  # with many labels
     epochs: int = 400  # of the public images: the paper's VAT
+    some_epochs: int = 16  # of these, where 400 would take too long
     baseline: int = 1_000_000
     small: bool = False  # nets of a few channels
     as_many: bool = False  # questions as with 5,000 teachers, with fewer
+    asked: float = 1.0  # share of them, then
 
     @property
     def scale(self) -> float:
@@ -68,7 +71,8 @@ class Size:
 TOY = Size(
     public=600, all_public=700, test=100, queries=400, teachers=50, each=20, feature_steps=1, fixed_queries=100,
     ensembles=((1000, 50, 10), (1000, 10, 10)), resnets=2, resnet_each=20, resnet_steps=1,
-    resnet_queries=20, lanes=2, timed=1, steps=4, short=3, gan=3, many=3, epochs=1, baseline=700, small=True,
+    resnet_queries=400, lanes=2, timed=1, least=1, steps=4, short=3, gan=3, many=3, epochs=1, some_epochs=1,
+    baseline=700, small=True, asked=0.01,
 )  # fmt: skip
 TRIAL = Size(resnets=25, resnet_each=500, resnet_queries=500)  # of the residual nets alone, to time them
 AGAIN = Size(ensembles=Size().ensembles[:1])  # the votes of the 5,000 alone
@@ -109,7 +113,7 @@ def taken(who: str, k: int) -> str:
 
 
 VAT, SHORT, PLAIN_VAT, SUPERVISED, FEATURES = "VAT", "VAT, short", "VAT alone", "supervised alone", "Features"
-EPOCHS = "VAT alone, 400 epochs"
+EPOCHS, SOME_EPOCHS = "VAT alone, 400 epochs", "VAT alone, the paper's rate, 16 of its 400 epochs"
 GAN, SALIMANS, NET_OF_ALL = "GAN", "GAN of Salimans et al.", "supervised, many labels"
 MNIST_GAN, MNIST_SALIMANS, MNIST_VAT = "GAN, MNIST", "GAN of Salimans et al., MNIST", "VAT, MNIST"
 SMALL_SALIMANS, SMALL_GAN = "small GAN of Salimans et al., MNIST", "small GAN, MNIST"  # without a GPU
@@ -145,6 +149,7 @@ LEARNERS: dict[str, Callable[[Size], Any]] = {
     SHORT: lambda size: replace(NET, steps=size.short),
     PLAIN_VAT: lambda size: _alone(NET, steps=size.steps),
     EPOCHS: lambda size: VATStudent.paper(steps=max(1, size.epochs * size.public // 128)),  # its preset's batches
+    SOME_EPOCHS: lambda size: VATStudent.paper(steps=max(1, size.some_epochs * size.public // 128)),
     SUPERVISED: lambda size: _supervised(steps=size.steps),
     NET_OF_ALL: lambda size: _supervised(steps=size.many, batch=512),
     GAN: lambda size: replace(
@@ -190,8 +195,13 @@ class Known:
         return np.isin(symbols, np.argsort(shares, kind="stable")[:50])
 
 
+def by_teachers(setting: str) -> bool:
+    """Whether the labels are made of the teachers' votes on Glyph."""
+    return setting in (*TABLE, MANY_PLURALITY, MANY_NOISY) or " answers: " in setting
+
+
 def scaled(n: float, size: Size) -> int:
-    return round(n if size.as_many else n * size.scale)
+    return round(n * (size.asked if size.as_many else size.scale))
 
 
 def questions(setting: str, size: Size) -> int:
@@ -340,6 +350,7 @@ GROUPS: dict[str, list[Job]] = {  # each by worth
     "apart": _jobs(*((taken(who, K), SHORT) for who in TAKEN)),
     "paper": _jobs(*((setting, PLAIN_VAT) for setting in (CONFIDENT, LNMAX, BOTH))),
     "epochs": _jobs((CONFIDENT, EPOCHS), (LNMAX, EPOCHS), (BOTH, EPOCHS), seeds=range(1)),
+    "rate": _jobs((CONFIDENT, SOME_EPOCHS), seeds=range(1)),
     "plain": _jobs((LNMAX, SUPERVISED), (CONFIDENT, SUPERVISED)),
     "gan": _jobs((CONFIDENT, SALIMANS), (CONFIDENT, GAN), seeds=range(2)),
     "many": _jobs((MANY_NOISY, NET_OF_ALL), (MANY_PLURALITY, NET_OF_ALL), seeds=range(2)),

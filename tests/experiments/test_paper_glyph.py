@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -149,9 +150,11 @@ def test_the_page_names_what_was_not_run() -> None:
     page = importlib.import_module("paper_glyph_page")
     found = json.loads((ROOT / "docs" / "results" / "paper_glyph.json").read_text())
     without = {**found, "others": [], "mnist": [], "table": [], "ensembles": []}
+    without.pop("resnets", None)
     assert page.missing(without).count("- ") == len(page.TO_COME) + 1
     rows = [{"learner": name, "setting": name} for name in page.TO_COME]
-    assert "Nothing" in page.missing({**found, "others": rows, "ensembles": [{"kind": "ResNet-32"}]})
+    nets = {"table": rows, "others": [], "ensembles": [{"kind": "ResNet-32"}]}
+    assert "Nothing" in page.missing({**found, "resnets": nets})
 
 
 def test_claims_that_were_not_tried_have_no_verdict() -> None:
@@ -195,8 +198,87 @@ def test_resnets_start_and_go_on_to_votes(tiny: Any) -> None:
         assert (kept["counts"].sum(axis=1) == 2).all()
 
 
+def test_resnets_go_on_where_they_ended_and_the_first_vote_on_everything(tiny: Any, tmp_path: Path) -> None:
+    out, size = tiny
+    script, four = importlib.import_module("paper_glyph"), {"resnets": 4, "least": 1}
+    size = replace(size, **four)
+    script.resnets(str(out / "glyphs.npz"), tmp_path, replace(size, resnets=2), seconds=60, everywhere=60)
+    (tmp_path / script.RESNETS).rename(tmp_path / script.SOME)  # as if it had been ended before the second wave
+    script.resnets(str(out / "glyphs.npz"), tmp_path, size, seconds=60)
+    wide, row = json.loads((tmp_path / "paper_glyph_teachers.json").read_text())
+    assert (wide["teachers"], wide["questions"], row["teachers"], row["questions"]) == (2, 220, 4, 4)
+    assert len(row["steps_by_wave"]) == 2
+    with np.load(tmp_path / script.EVERYWHERE) as kept:
+        assert (kept["teachers"], len(kept["noisy"]), len(kept["plurality"])) == (2, 220, 220)
+    assert (np.load(tmp_path / script.RESNETS)["counts"].sum(axis=1) == 4).all()
+
+
+def test_a_step_of_residual_nets_is_torch_s_own_sgd() -> None:
+    torch = pytest.importorskip("torch")
+    device = importlib.import_module("paper_glyph_device")
+    nets = device.ResidualNets(lanes=1, each=20, batch=20)
+    images = torch.randint(0, 256, (20, 28, 28), dtype=torch.uint8, generator=torch.manual_seed(0))
+    labels = torch.arange(20)
+    nets.begin(images, labels, seed=3)
+    torch.manual_seed(3_000_009)
+    alone = device.resnet32(device.CLASSES, (28, 28)).train()
+    torch.manual_seed(5)
+    nets.train(1)
+    torch.manual_seed(5)
+    which = torch.randint(20, (20,))
+    sgd = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    torch.nn.functional.cross_entropy(alone(images[which][:, None].float() / 255), labels[which]).backward()
+    sgd.step()
+    for mine, used, theirs in zip(nets.weights[0], nets.used[0], alone.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-3)
+        assert torch.equal(mine, used)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_students_by_residual_nets_wait_for_their_votes(settings: ModuleType, waiting: bool, tmp_path: Path) -> None:
+    script = importlib.import_module("paper_glyph")
+    work = script.Work(path="", out=tmp_path, keep=tmp_path, size=replace(settings.TOY, as_many=True))
+    jobs = {s: settings.Job(setting=s, learner=settings.VAT, seed=0)
+            for s in (settings.LNMAX, settings.MANY_NOISY, settings.FIRST_100, settings.BASE)}  # fmt: skip
+    if not waiting:
+        (tmp_path / script.RESNETS).touch()
+    found = {setting for setting, job in jobs.items() if script.ended(job, work)}
+    assert found == {settings.FIRST_100, settings.BASE, *(() if waiting else (settings.LNMAX,))}
+
+
+def test_students_by_residual_nets_stand_beside_those_by_small_nets(settings: ModuleType, tmp_path: Path) -> None:
+    """On the page too; and adding the same ones again changes nothing."""
+    pytest.importorskip("torch")
+    page, summary = (importlib.import_module(name) for name in ("paper_glyph_page", "paper_glyph_summary"))
+    there = json.loads((ROOT / "docs" / "results" / "paper_glyph.json").read_text())
+    run = {"learner": "VAT", "answers": 9, "answers_right": 1.0, "answers_recorded": 1.0, "accuracy_recorded": 0.5,
+           "teachers_kind": "ResNet-32", "teachers": 50}  # fmt: skip
+    runs = [
+        {**run, "setting": settings.MANY_NOISY, "seed": k, "accuracy": 0.4 + 0.1 * k, "machine": "M"} for k in (0, 1)
+    ]
+    (tmp_path / "paper_glyph_resnet_runs_table.json").write_text(json.dumps(runs))
+    mnist = [{"setting": settings.FIRST_100, "learner": "GAN, MNIST", "seed": 0, "answers": 100, "answers_right": 0.9,
+              "accuracy": 0.9, "accuracy_public": 0.9, "machine": "M"}]  # fmt: skip
+    (tmp_path / "paper_glyph_runs_table.json").write_text(json.dumps(mnist))
+    row = {"kind": "ResNet-32", "teachers": 50, "each": 13_000, "steps": 7, "steps_by_wave": [7, 9], "questions": 4,
+           "teacher_right": 0.5, "plurality_right": 0.6, "top_share": 0.7, "machine": "M"}  # fmt: skip
+    (tmp_path / "paper_glyph_teachers.json").write_text(json.dumps([row]))
+    np.savez(tmp_path / "paper_glyph_resnets.npz", counts=np.full((4, 2), 25))
+    found = summary.added(there, tmp_path)
+    assert {key: found[key] for key in there if key not in ("mnist", "machines", "resnets")} == {
+        key: there[key] for key in there if key not in ("mnist", "machines", "resnets")
+    }
+    [many] = found["resnets"]["others"]
+    assert (many["seeds"], many["teachers_kind"], many["accuracy"]["mean"]) == (2, "ResNet-32", 0.45)
+    assert all(one in found["mnist"] for one in there["mnist"] if one["learner"] != "GAN, MNIST")
+    said = page.page(found)
+    assert "200,000 answers: GNMax, σ = 1, of 50 ResNet-32s" in said
+    assert "7 to 9" in said
+    assert summary.added(found, tmp_path) == found
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("group", ["paper", "epochs", "plain", "gan", "many"])
+@pytest.mark.parametrize("group", ["paper", "epochs", "rate", "plain", "gan", "many"])
 def test_a_group_that_was_not_run_starts(tiny: Any, group: str) -> None:
     out, size = tiny
     script, settings = importlib.import_module("paper_glyph"), importlib.import_module("paper_glyph_settings")

@@ -447,6 +447,7 @@ class Battery:
     def pluralities(self, numbers: list[int]) -> dict[str, Any]:
         """How right the votes are without noise, by number of teachers, and students of 3,000 noiseless answers."""
         found: dict[str, Any] = {"task": self.name, "kind": "pluralities", "seed": self.seed}
+        found["parts"] = list(self.features().parts)
         for m in numbers:
             counts = self.votes(m)
             top = counts.argmax(axis=1)
@@ -574,6 +575,11 @@ def _cells(kind: str, name: str, epsilons: list[float], seed: int, given: argpar
     one = Battery(name, seed, out, executor, nets=kind.endswith("-nets"))
     linear = Linear(one)
     kept(out / f"facts_{name}.json", linear.facts)
+    if (kind.startswith("student") and one.data.public_y is None) or (
+        kind in ("sgd", "opacus") and one.data.unit is not None
+    ):
+        print(f"# no cell {kind} of {name}: it wants labeled public rows, or a row for each unit", flush=True)
+        return
     match kind:
         case "features":
             print(one.features(), {part: one.seen(part).shape for part in ("private", "public", "test")}, flush=True)

@@ -372,9 +372,10 @@ def verdict(found: dict[str, Any]) -> str:
                 n, ahead = n + 1, ahead + (gap.mean - gap.half > 0)
                 behind += [where] if gap.mean + gap.half < 0 else []
         if n:
-            first = f"**{CALLED[ours]} beside {CALLED[theirs]}**: settings with an interval {n}, {CALLED[ours]} wins"
-            said.append(f"{first} {ahead or 'none'}; {CALLED[theirs]} wins {_listed(behind)}")
-    return "\n\n".join([*said, f"**A mean loss of more than one point**, the interval aside: {_listed(large)}"])
+            first, second = f"“{CALLED[ours]}”", f"“{CALLED[theirs]}”"
+            said.append(f"**Settings that have both {first} and {second}: {n}.** {first} wins in {ahead}, {second} in ")
+            said[-1] += _listed(behind)
+    return "\n\n".join([*said, f"**Mean losses of more than one point**, whatever their interval: {_listed(large)}"])
 
 
 def _listed(some: list[str]) -> str:

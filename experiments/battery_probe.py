@@ -327,6 +327,7 @@ class Linear:
             "kind": kind,
             "epsilon": epsilon,
             "relation": "UNIT_ADDED",
+            "parts": list(self.battery.features().parts),
             "schedule": dataclasses.asdict(best),
             "compared": [[dataclasses.asdict(schedule), right] for right, schedule in tried],
             "seed": self.seed,
@@ -353,6 +354,7 @@ class Linear:
             "epsilon": epsilon,
             "relation": relation,
             "seed": self.seed,
+            "parts": list(self.battery.features().parts),
             "guarantee": made.guarantee.to_json(),
             "measured": made.measured.accuracy,
             "interval": made.measured.interval,
@@ -380,4 +382,5 @@ class Linear:
             if right > best:
                 best = right
                 found = {"ridge": ridge, **self.scored(lambda X, w=now: self.logits(X, w, settings))}
-        return {"task": self.battery.name, "kind": "linear", "seed": self.seed, **found}
+        parts = list(self.battery.features().parts)
+        return {"task": self.battery.name, "kind": "linear", "seed": self.seed, "parts": parts, **found}

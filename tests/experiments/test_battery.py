@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,11 +72,43 @@ def test_a_review_ends_where_its_line_does(tmp_path: Path, monkeypatch: pytest.M
     assert labels["private"].tolist() == [1, 0]
 
 
-def test_a_cell_that_was_not_run_is_a_dash() -> None:
-    page = script("battery_page")
-    cell = {"task": "adult", "kind": "probe", "epsilon": 1.0, "relation": "UNIT_ADDED", "seeds": [0, 1]}
-    found = {"cells": [{**cell, "accuracy": [0.8, 0.9]}]}
+def test_a_cell_that_was_not_run_is_a_dash(tmp_path: Path) -> None:
+    page, found = script("battery_page"), _gathered(tmp_path, [_probe(0, 0.8), _probe(1, 0.9)])
     assert page.accuracies(found, "UNIT_ADDED").splitlines()[-1] == "| Adult | 1 | – | 85.0 ± 7.1 (2) | – | – | – |"
+    assert "| Adult | 1 |" not in page.accuracies(found, "UNIT_REPLACED")
     assert page.paired({0: 0.8, 1: 0.9}, {0: 0.7, 1: 0.8}) == "+10.0 (+10.0 to +10.0)"
     assert page.paired({0: 0.8}, {1: 0.7}) == "–"
-    json.dumps(found)
+    assert page.page(json.loads(page.written(found))) == page.page(found)
+
+
+def test_the_page_says_where_dp_sgd_wins(tmp_path: Path) -> None:
+    sgd = [{**_probe(seed, right), "kind": "sgd"} for seed, right in ((0, 0.815), (1, 0.826))]
+    found = _gathered(tmp_path, [_probe(0, 0.8), _probe(1, 0.81), *sgd])
+    said = script("battery_page").verdict(found)
+    assert (
+        "“probe” wins in 0, “DP-SGD, tuned” in 1:\n- Adult, a unit added or removed, ε = 1: -1.5 (-2.2 to -0.9)" in said
+    )
+    assert "whatever their interval: 2:\n" in said  # the probe, and what auto ends with
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_features_of_a_cpu_and_of_a_gpu_are_not_mixed(seed: int, tmp_path: Path) -> None:
+    cells = [_probe(0, 0.8), {**_probe(seed, 0.9), "parts": ["scattering", "encoder"], "kind": "tuned", "compared": []}]
+    with pytest.raises(SystemExit, match="adult differ in"):
+        _gathered(tmp_path, cells)
+
+
+def _probe(seed: int, accuracy: float) -> dict[str, Any]:
+    cell = {"task": "adult", "kind": "probe", "epsilon": 1.0, "relation": "UNIT_ADDED", "parts": ["quantiles"]}
+    return {**cell, "seed": seed, "accuracy": accuracy}
+
+
+def _gathered(folder: Path, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """By battery_page, from files as battery.py writes them."""
+    sizes = {"planned_units": 32561, "n_classes": 2, "n_features": 142, "n_public": 8140, "n_teachers": 500}
+    facts = {"task": "adult", "kind": "facts", "delta": 1e-5, "parts": ["quantiles"], **sizes}
+    for place, cell in enumerate([facts, *cells]):
+        (folder / f"{place}.json").write_text(json.dumps(cell))
+    (folder / "noise.json").write_text("{}")
+    found: dict[str, Any] = script("battery_page").gather(folder)
+    return found

@@ -78,7 +78,7 @@ n_public = 60
 n_test = 40
 [teachers]
 number = 20
-kind = "logistic"
+kind = "ridge"
 executor = "serial"
 device = "cpu"
 [privacy]

@@ -161,7 +161,10 @@ def test_missing_numbers_where_teacher_and_student_take_them():
     with pytest.raises(ValueError, match="NaN"):
         classifier(LogisticRegression()).fit(X, Y, X_public=public)
     table = frame(PRIVATE)[["age", "city"]], frame(PUBLIC)[["city", "age"]], frame(TEST)[["age", "city"]]
-    found = classifier(HistGradientBoostingClassifier(min_samples_leaf=5), n_teachers=4).fit(
+    little = GNMax(
+        sigma=0.3
+    )  # noise and partition are never seeded: 20 fits had 0.94 to 0.99, and from 0.91 at sigma 1
+    found = classifier(HistGradientBoostingClassifier(min_samples_leaf=5), n_teachers=4, mechanism=little).fit(
         table[0], Y, X_public=table[1]
     )
     assert found.score(table[2], TRUTH) > 0.9

@@ -171,3 +171,21 @@ def test_without_opendp_it_says_what_to_install_and_seeded_noise_still_works():
     assert kind == "MissingDependencyError"
     assert message == "Secure noise needs opendp, which is not installed. Install it with: pip install opendp"
     assert cause == "None"
+
+
+def test_secure_noise_and_kept_models_import_no_more_than_they_need():
+    """OpenDP's prelude would bring scikit-learn and Polars, skops PyTorch: seconds of every program."""
+    program = """
+        import sys
+        import terrine
+        assert terrine.answer(terrine.GNMax(sigma=1.0), terrine.Votes([[9, 1]], n_teachers=10), rng=None).secure
+        assert not {"sklearn", "polars", "pandas", "torch"} & set(sys.modules)
+        from sklearn.tree import DecisionTreeClassifier
+        from terrine._models import dump_estimators, load_estimators
+        [tree] = load_estimators(dump_estimators([DecisionTreeClassifier().fit([[0], [1]], [0, 1])]))
+        assert tree.predict([[1]]) == [1]
+        assert not [name for name in sys.modules if name.startswith("torch")]
+        assert None not in [sys.modules[name] for name in list(sys.modules) if name.startswith("sklearn")]
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ Nothing in a file is executed on loading: skops refuses types that are not liste
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,8 +97,20 @@ def _trusted(data: bytes) -> list[str]:
     return found
 
 
+_WITH_TORCH = "sklearn.externals.array_api_compat.torch"
+
+
 def _skops() -> Any:
-    return require("skops.io", use="Keeping a scikit-learn model", extra="keep")
+    """skops imports every package of scikit-learn; the one that would import PyTorch, which takes seconds, is hidden
+    from it: it defines no estimator."""
+    hides = "skops.io" not in sys.modules and _WITH_TORCH not in sys.modules
+    if hides:
+        sys.modules[_WITH_TORCH] = None  # type: ignore[assignment] # to import it is an ImportError, which is passed over
+    try:
+        return require("skops.io", use="Keeping a scikit-learn model", extra="keep")
+    finally:
+        if hides and sys.modules.get(_WITH_TORCH, False) is None:
+            del sys.modules[_WITH_TORCH]
 
 
 def dump_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:

@@ -172,12 +172,16 @@ def as_noise(rng: Noise | np.random.Generator | None) -> Noise:
 
 @lru_cache(maxsize=32)
 def _measurement(law: str, scale: float) -> Any:
-    dp = require("opendp.prelude", use="Secure noise", extra=None)
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))  # plain int means i32 there and would overflow
+    # Not opendp.prelude, which imports scikit-learn and Polars too: two seconds
+    mod, domains, metrics, measurements = (
+        require(f"opendp.{name}", use="Secure noise", extra=None)
+        for name in ("mod", "domains", "metrics", "measurements")
+    )
+    mod.enable_features("contrib")
+    domain = domains.vector_domain(domains.atom_domain(T="i64"))  # plain int means i32 there and would overflow
     if law == "gaussian":
-        return dp.m.make_gaussian(domain, dp.l2_distance(T="i64"), scale=scale * UNIT)
-    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale * UNIT)
+        return measurements.make_gaussian(domain, metrics.l2_distance(T="i64"), scale=scale * UNIT)
+    return measurements.make_laplace(domain, metrics.l1_distance(T="i64"), scale=scale * UNIT)
 
 
 def _draw(law: str, scale: float, shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from terrine.probe import ProbeRows, ProbeSettings, gradient_sum, rehearse_probe
 from terrine.probe.exact import LATTICE_BITS, whole_weights
@@ -42,7 +43,8 @@ def test_sums_in_floats_are_the_library_s(with_units: bool) -> None:
     step = Step(whole_weights(weights.astype(np.float64)), 0.9, int(0.3 * 2**LATTICE_BITS))
     exact = gradient_sum(ProbeRows(X, y, unit, n_classes=3), step).reveal() / 2**LATTICE_BITS
     assert rows.n_units == (300 if unit is None else len(np.unique(unit)))
-    np.testing.assert_allclose(rows.total(weights, 0.3), exact, atol=0.02)
+    found = rows.total(torch.tensor(weights, device=rows.rows.device), 0.3).cpu().numpy()
+    np.testing.assert_allclose(found, exact, atol=0.02)
 
 
 def test_the_descent_in_floats_ends_where_the_library_s_does() -> None:

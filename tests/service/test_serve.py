@@ -30,12 +30,12 @@ SETTINGS = """
 seed = 1
 [data]
 name = "small-glyph"
-options = {n_private = 9000, n_public = 400, n_test = 500}
+options = {n_private = 6000, n_public = 400, n_test = 500}
 [features]
 kind = "edges"
 [teachers]
 number = 60
-kind = "lda"
+kind = "ridge"
 executor = "serial"
 [privacy]
 mechanism = "confident"
@@ -53,7 +53,7 @@ REMOTE = """
 seed = 1
 [data]
 name = "small-glyph"
-options = {n_private = 9000, n_public = 400, n_test = 500}
+options = {n_private = 6000, n_public = 400, n_test = 500}
 [labels]
 url = "URL"
 queries = 150
@@ -238,7 +238,7 @@ def test_sigterm_answers_those_who_wait(run_folder, terrine):
 
 
 def test_start_up_refuses_what_is_damaged(run_folder, tmp_path, terrine, refused):
-    model = sorted((run_folder / "teachers").glob("*.skops"))[3]
+    model = sorted((run_folder / "teachers").glob("*.safetensors"))[-1]
     whole = model.read_bytes()
     model.write_bytes(whole[:-5] + b"hello")
     assert model.name in refused("serve", run_folder)
@@ -281,7 +281,7 @@ def test_a_run_is_bound_to_one_ledger(run_folder, tmp_path, refused):
 
 
 def test_other_refusals(run_folder, tmp_path, refused):
-    (tmp_path / "s.toml").write_text(SETTINGS.replace('kind = "lda"', 'kind = "lda"\nkeep = false'))
+    (tmp_path / "s.toml").write_text(SETTINGS.replace('kind = "ridge"', 'kind = "ridge"\nkeep = false'))
     Run.create(tmp_path / "s.toml", tmp_path / "not kept")
     assert "teachers.keep = false" in refused("serve", tmp_path / "not kept")
     assert "PostgreSQL" in refused("serve", run_folder, "--workers", "2")

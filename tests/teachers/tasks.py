@@ -7,12 +7,10 @@ from typing import Any
 
 import joblib
 import numpy as np
-import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from tests.teachers.rows import CLASSES, KEY, images, mixed, shares_of, task  # noqa: F401
 
-from terrine.datasets import PrivateData
-from terrine.partitioning import Partition, partition
 from terrine.teachers import (
     CentroidTeacher,
     ConvRecipe,
@@ -24,23 +22,7 @@ from terrine.teachers import (
     TeacherEnsemble,
 )
 
-KEY = bytes(range(32))
-CLASSES = ("a", "b", "c", "d")
 SMALL = ConvRecipe(channels=(4, 8), hidden=16, steps=60, batch=16, shift=0.5, dropout=0.1)
-
-
-def mixed(n_classes: int, row_shape: tuple[int, ...], channels: int = 6, dropout: float = 0.2) -> torch.nn.Module:
-    """A module with all that could cross teachers: batch statistics, buffers, randomness of its own."""
-    height, width = row_shape[:2]
-    return torch.nn.Sequential(
-        torch.nn.Conv2d((*row_shape, 1)[2], channels, 3, padding=1),
-        torch.nn.BatchNorm2d(channels),
-        torch.nn.ReLU(),
-        torch.nn.AvgPool2d(2),
-        torch.nn.Flatten(),
-        torch.nn.Dropout(dropout),
-        torch.nn.Linear(channels * (height // 2) * (width // 2), n_classes),
-    )
 
 
 FOREST = SklearnTeacher(estimator=RandomForestClassifier(n_estimators=5), chunk=3)
@@ -58,26 +40,6 @@ TEACHERS = {
     "centroids": CENTROIDS,
     "ridges": RIDGES,
 }
-
-
-def images(n: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 8, 8) uint8 with one bright quarter, which is the class."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(4, size=n)
-    X = rng.integers(0, 120, size=(n, 8, 8))
-    for k, (row, column) in enumerate(((0, 0), (0, 4), (4, 0), (4, 4))):
-        X[y == k, row : row + 4, column : column + 4] += 80
-    return X.astype(np.uint8), y
-
-
-def task(n: int = 240, *, seed: int = 0) -> PrivateData:
-    """Two rows to a unit."""
-    X, y = images(n, seed=seed)
-    return PrivateData(X, y, unit=np.arange(n) // 2)
-
-
-def shares_of(data: PrivateData, n_teachers: int = 7) -> Partition:
-    return partition(data, n_teachers=n_teachers, key=KEY, min_units=0)
 
 
 def prints(ensemble: TeacherEnsemble) -> list[str]:

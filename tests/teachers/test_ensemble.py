@@ -19,7 +19,18 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from tests.teachers.tasks import CLASSES, FOREST, KEY, LINEAR, NETS, TEACHERS, images, prints, shares_of, task
+from tests.teachers.tasks import (
+    CENTROIDS,
+    CLASSES,
+    KEY,
+    LINEAR,
+    NETS,
+    TEACHERS,
+    images,
+    prints,
+    shares_of,
+    task,
+)
 
 from terrine.datasets import PrivateData, PublicData
 from terrine.errors import InputError, SecretError, TeachersError, TerrineError
@@ -89,14 +100,14 @@ def test_a_stream_gives_the_votes_of_all_at_once(name, monkeypatch):
 def test_votes_in_processes_and_progress():
     seen: list[float] = []
     two = Processes(n_workers=2)
-    taught = fit_teachers(DATA, shares_of(DATA), FOREST, classes=CLASSES, seed=0, executor=two, progress=seen.append)
+    taught = fit_teachers(DATA, shares_of(DATA), CENTROIDS, classes=CLASSES, seed=0, executor=two, progress=seen.append)
     assert seen == [1 / 3, 2 / 3, 1.0]
     del seen[:]
     votes = taught.vote(X, executor=two, progress=seen.append)
     assert seen == [1 / 3, 2 / 3, 1.0]
     assert (votes.counts == taught.vote(X, executor=Serial()).counts).all()
     one = Processes(n_workers=1)
-    polled = poll_teachers(DATA, shares_of(DATA), FOREST, X, classes=CLASSES, seed=0, executor=one)
+    polled = poll_teachers(DATA, shares_of(DATA), CENTROIDS, X, classes=CLASSES, seed=0, executor=one)
     assert (polled.counts == votes.counts).all()
 
 
@@ -127,8 +138,8 @@ def test_shares_on_disk_in_processes_with_a_store(tmp_path):
     shares = shares_of(DATA)
     on_disk = write_shares(DATA, shares, tmp_path / "shares")
     arguments = {"classes": CLASSES, "seed": 0, "executor": Processes(n_workers=1), "store": tmp_path / "store"}
-    votes = fit_teachers(on_disk, shares, FOREST, **arguments).vote(X)
-    assert (votes.counts == fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0).vote(X).counts).all()
+    votes = fit_teachers(on_disk, shares, CENTROIDS, **arguments).vote(X)
+    assert (votes.counts == fit_teachers(DATA, shares, CENTROIDS, classes=CLASSES, seed=0).vote(X).counts).all()
 
 
 def test_shares_on_disk_that_do_not_fit_are_refused(tmp_path):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.soak import amount
-from tests.teachers.tasks import CLASSES, FOREST, TEACHERS, images, shares_of, task
+from tests.teachers.rows import CLASSES, PATIENT, images, shares_of, task
+from tests.teachers.tasks import TEACHERS
 
 from terrine.executors import Processes
 from terrine.teachers import TeacherEnsemble, fit_teachers
@@ -23,16 +24,20 @@ KILLS = amount(1, soak=10)
 N_TEACHERS, CHUNKS = 36, 12
 DATA = task()
 X = images(50, seed=1)[0]
+KINDS = ["patient", *(pytest.param(name, marks=pytest.mark.soak) for name in ("nets", "forest"))]
 PROGRAM = """
     if __name__ == "__main__":  # workers have no need of these imports
         import sys
         sys.path.insert(0, {root!r})
-        from tests.teachers.tasks import CLASSES, TEACHERS, shares_of, task
+        from tests.teachers.rows import CLASSES, PATIENT, shares_of, task
         from terrine.executors import Processes
         from terrine.teachers import fit_teachers
 
         data, two = task(), Processes(n_workers=2)
-        teacher, store = TEACHERS[{name!r}], {store!r}
+        teacher, store = PATIENT, {store!r}
+        if {name!r} != "patient":
+            from tests.teachers.tasks import TEACHERS
+            teacher = TEACHERS[{name!r}]
         fit_teachers(data, shares_of(data, {n}), teacher, classes=CLASSES, seed=0, executor=two, store=store)
 """
 
@@ -56,7 +61,7 @@ def finished(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in whole}
 
 
-@pytest.mark.parametrize("name", ["nets", pytest.param("forest", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", KINDS)
 def test_the_whole_program_is_killed_at_random_moments(tmp_path, name, record_property):
     record_property("kills", KILLS)
     rng = random.Random(4)
@@ -82,13 +87,13 @@ def test_the_whole_program_is_killed_at_random_moments(tmp_path, name, record_pr
     assert not list(store.glob(".*"))
     in_the_end = finished(store)
     assert all(then.items() <= in_the_end.items() for then in caught)  # nothing was taught twice
-    teacher = TEACHERS[name]
+    teacher = {"patient": PATIENT, **TEACHERS}[name]
     undisturbed = fit_teachers(
         DATA, shares_of(DATA, N_TEACHERS), teacher, classes=CLASSES, seed=0, store=tmp_path / "quiet"
     )
     resumed = TeacherEnsemble.load(store, teacher)
     assert (resumed.vote(X).counts == undisturbed.vote(X).counts).all()
-    if name == "nets":  # skops' names for arrays are not the same twice
+    if name != "forest":  # skops' names for arrays are not the same twice
         for path in (tmp_path / "quiet").iterdir():
             assert path.read_bytes() == (store / path.name).read_bytes()
 
@@ -113,8 +118,10 @@ def children(of: int) -> list[int]:
     return found
 
 
-def test_a_worker_is_killed_in_the_middle(tmp_path):
+@pytest.mark.parametrize("name", KINDS)
+def test_a_worker_is_killed_in_the_middle(tmp_path, name):
     store, killed = tmp_path / "store", []
+    teacher = {"patient": PATIENT, **TEACHERS}[name]
 
     def kill() -> None:
         end = time.monotonic() + 120
@@ -128,15 +135,15 @@ def test_a_worker_is_killed_in_the_middle(tmp_path):
     killer = threading.Thread(target=kill)
     killer.start()
     two = Processes(n_workers=2)
-    taught = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0, executor=two, store=store)
+    taught = fit_teachers(DATA, shares, teacher, classes=CLASSES, seed=0, executor=two, store=store)
     killer.join()
     assert killed
     assert killed[0] < CHUNKS
-    undisturbed = fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0)
+    undisturbed = fit_teachers(DATA, shares, teacher, classes=CLASSES, seed=0)
     assert (taught.vote(X).counts == undisturbed.vote(X).counts).all()
-    assert not list(store.glob(".*")) or teach_again_sweeps(store, shares)
+    assert not list(store.glob(".*")) or teach_again_sweeps(store, shares, teacher)
 
 
-def teach_again_sweeps(store: Path, shares) -> bool:
-    fit_teachers(DATA, shares, FOREST, classes=CLASSES, seed=0, store=store)
+def teach_again_sweeps(store: Path, shares, teacher) -> bool:
+    fit_teachers(DATA, shares, teacher, classes=CLASSES, seed=0, store=store)
     return not list(store.glob(".*"))

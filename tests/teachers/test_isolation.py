@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.soak import amount
 from tests.teachers.tasks import CLASSES, KEY, TEACHERS, prints, shares_of, task
 
 from terrine.datasets import PrivateData
@@ -67,7 +68,7 @@ def test_one_share_does_not_reach_the_other_teachers(undisturbed, name, neighbou
     ["forest", "nets", *(pytest.param(name, marks=pytest.mark.soak) for name in ("linear", "modules", "centroids"))],
 )
 def test_nor_in_other_processes(undisturbed, name):
-    now = taught(changed(), teacher=TEACHERS[name], executor=Processes(n_workers=2))
+    now = taught(changed(), teacher=TEACHERS[name], executor=Processes(n_workers=amount(1, soak=2)))
     assert [k for k in range(7) if now[k] != undisturbed[name][k]] == [TOUCHED]
 
 

@@ -44,7 +44,8 @@ PROGRAM = """
         note("partition")
         kept = write_shares(data, shares, folder / "shares")
         note("write_shares")
-        teachers = fit_teachers(kept, shares, tree, classes=range(10), seed=0, executor=Processes(n_workers=2))
+        some = Processes(n_workers=int(sys.argv[3]))
+        teachers = fit_teachers(kept, shares, tree, classes=range(10), seed=0, executor=some)
         note("fit_teachers")
         votes = teachers.vote(np.load(folder / "queries.npy"))
         note("vote")
@@ -92,7 +93,7 @@ def test_the_parent_stays_small(tmp_path, record_property):
         need(f"{3 * size / 1e9:.1f} GB of disk")
     try:
         run(tmp_path, WRITER, N_ROWS)
-        found = json.loads(run(tmp_path, PROGRAM, N_TEACHERS))
+        found = json.loads(run(tmp_path, PROGRAM, N_TEACHERS, amount(1, soak=2)))
     finally:
         for path in tmp_path.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from tests.soak import amount
 from tests.teachers.tasks import CLASSES, MODULES, QUICK, images, mixed, prints, prints_of, shares_of, task
 
 from terrine.datasets import PrivateData
@@ -365,8 +366,8 @@ def test_taught_in_processes_kept_in_a_store_and_back(tmp_path):
     """And a changed row, taught in this process, reaches no other teacher than its own."""
     data, teacher = task(), BRIEF["stacked"]
     shares = shares_of(data)
-    two, store = Processes(n_workers=2), tmp_path / "store"
-    kept = fit_teachers(data, shares, teacher, classes=CLASSES, seed=5, executor=two, store=store)
+    some, store = Processes(n_workers=amount(1, soak=2)), tmp_path / "store"
+    kept = fit_teachers(data, shares, teacher, classes=CLASSES, seed=5, executor=some, store=store)
     loaded = TeacherEnsemble.load(store, replace(teacher, chunk=1))
     votes = kept.vote(X).counts
     assert (votes.argmax(1) == Y).mean() > 0.5
@@ -405,7 +406,7 @@ def test_bytes_come_back_and_others_are_refused(way):
         models | {"layout": models["layout"] + [[0], [1], [0]]},
         models | {"layout": models["layout"] - [[9, 0, 0, 0]]},
     ):
-        with pytest.raises(StoreError, match=r"The weights are not those of tests\.teachers\.tasks\.mixed"):
+        with pytest.raises(StoreError, match=r"The weights are not those of tests\.teachers\.rows\.mixed"):
             teacher.loads(safetensors.numpy.save(other))
 
 

@@ -201,7 +201,7 @@ def test_a_store_that_cannot_be_written_by_workers_is_said(folder):
     (folder / f"{NAMES[1]}.skops").mkdir()
     (folder / f"{NAMES[1]}.skops.sha256").unlink()
     with pytest.raises(StoreError, match=rf"write {NAMES[1]}\.skops to"):
-        teach(folder, executor=Processes(n_workers=2))
+        teach(folder, executor=Processes(n_workers=1))
 
 
 def test_the_same_bytes_from_the_same_nets(tmp_path):

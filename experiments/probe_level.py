@@ -1,7 +1,8 @@
 """What a planning number that is off costs a probe, and how far its probabilities lie below a rare class's share.
 
 Training rows of Adult as units, one unit changed, ε = 1, δ = 1e-5, auto features, seeded noise. For the rare class only
-some of the rows above 50K are kept, of private, public and test rows alike. All of these data are public.
+some of the rows above 50K are kept, of private, public and test rows alike. The level is set by the rare class's share
+of the private rows, here without noise. All of these data are public.
 Run: TERRINE_DATA=... python experiments/probe_level.py
 """
 
@@ -75,9 +76,10 @@ def measured(share: float | None) -> list[dict[str, Any]]:
                 level = leveled(probe.predict_proba(seen), float(y[some].mean()))
                 odds = np.log(p[:, 1]) - np.log(p[:, 0]) + level
                 after.append(float((1 / (1 + np.exp(-odds))).mean()))
-            one = {"share": float(truth.mean()), "units": n, "planned_over_true": times, "right": right}
-            found.append(one | {"mean_probability": mean, "mean_after_leveling": after})
-            print(n, times, *(f"{math.fsum(x) / len(x):.4f}" for x in (right, mean, after)), flush=True)
+            seeds = {"right": right, "mean_probability": mean, "mean_after_leveling": after}
+            one: dict[str, Any] = {"share": float(truth.mean()), "units": n, "planned_over_true": times, "seeds": seeds}
+            found.append(one | {name: math.fsum(values) / len(SEEDS) for name, values in seeds.items()})
+            print(found[-1], flush=True)
     return found
 
 

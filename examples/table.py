@@ -1,54 +1,78 @@
 # %% [markdown]
 # # A table: from private rows to predictions
-# Made-up patients with words, numbers and blanks. Needs `pip install terrine` and nothing more; replace the three
-# tables by your own: a pandas, polars or Arrow table, or `read_table("private.csv")`.
+# Made-up patients with words, numbers and blanks, two visits each. Needs `pip install 'terrine[keep]'` and pandas;
+# replace the three tables by your own (`pd.read_csv`, with `sep=";", decimal=","` for what a German Excel wrote).
 
 # %%
-import random
+import tempfile
+from pathlib import Path
 
-from sklearn.ensemble import RandomForestClassifier
+import numpy as np
+import pandas as pd
 
-from terrine import PATEClassifier, least_noise, read_table
+from terrine import PATEClassifier, load_student
 
-CLASSES = ["benign", "malignant"]
-random.seed(0)
-
-
-def patients(n):
-    ill = [random.random() < 0.4 for _ in range(n)]
-    table = {
-        "age": [str(round(random.gauss(50 + 12 * one, 8))) for one in ill],
-        "bmi": ["" if random.random() < 0.1 else f"{random.gauss(25 + 4 * one, 3):.1f}" for one in ill],
-        "ward": [random.choice(["north", "south"] if one else ["east", "north", "west"]) for one in ill],
-    }
-    return read_table(table), [CLASSES[one] for one in ill]
+rng = np.random.default_rng(0)
 
 
-private, diagnoses = patients(6000)  # rows that nobody else may see
-public, _ = patients(1000)  # rows that anyone may see, without labels
-new, truth = patients(500)  # rows to predict
+def visits(n_patients, first=0):
+    """Two rows of each patient, in the order of their visits."""
+    ill = np.repeat(rng.random(n_patients) < 0.4, 2)
+    return pd.DataFrame(
+        {
+            "patient": [f"p{first + k // 2}" for k in range(2 * n_patients)],
+            "age": (50 + 12 * ill + 8 * rng.normal(size=len(ill))).round(),
+            "bmi": np.where(
+                rng.random(len(ill)) < 0.1, np.nan, (25 + 4 * ill + 3 * rng.normal(size=len(ill))).round(1)
+            ),
+            "ward": np.where(ill, rng.choice(["north", "south"], len(ill)), rng.choice(["east", "north"], len(ill))),
+            "diagnosis": np.where(ill, "malignant", "benign"),
+        }
+    )
+
+
+private = visits(2870)  # rows that nobody else may see
+public = visits(500, first=5000).drop(columns=["patient", "diagnosis"])  # that anyone may see; labels are not needed
+new = visits(250, first=9000)  # rows to predict
 
 # %% [markdown]
-# 60 teachers learn from 100 patients each. They are asked about 150 public rows. Noise is chosen before any vote is
-# read, so that these 150 answers cost at most ε = 3.
+# What it will promise, by which route, and whether the people are enough: before anything is spent. `planned_units` is
+# about how many patients there are, from something public, such as the clinic's annual report: it is not counted. With
+# a ledger, a fit that was stopped goes on by the same call, and is not paid for twice.
 
 # %%
+place = tempfile.TemporaryDirectory()  # take a folder that stays
+folder = Path(place.name)
 model = PATEClassifier(
-    RandomForestClassifier(n_estimators=20),
-    student=RandomForestClassifier(n_estimators=100, min_samples_leaf=3),
-    classes=CLASSES,
-    n_teachers=60,
-    method="balanced",
-    mechanism=least_noise(n_queries=150, epsilon=3.0, delta=1e-5),
-    n_queries=150,
+    route="auto",  # teachers or a probe, by public numbers
+    classes=["benign", "malignant"],
+    epsilon=2.0,
     delta=1e-5,
+    planned_units=3_000,
+    ledger=folder / "ledger.sqlite",
 )
-model.fit(private, diagnoses, X_public=public)
+print(model.plan(private, "diagnosis", X_public=public, unit="patient"), "\n")
+
+# %%
+model.fit(private, "diagnosis", X_public=public, unit="patient")
 
 # %% [markdown]
-# The student, and this sentence about it, may be published.
+# The student, and what is said here about it, may be published. How often it is right about the private rows was
+# measured with noise, within the same ε.
 
 # %%
 print(model.guarantee_)
-right = sum(a == b for a, b in zip(model.predict(new), truth, strict=True)) / len(truth)
-print(f"student: {right:.0%} right on {len(truth)} new rows (always the commonest class: 60%)")
+print(model.measured_)
+model.save(folder / "student")  # to give away; a label service wants a run by `terrine run` instead
+
+# %% [markdown]
+# Whoever has the folder can apply it. Rank new rows by their probability, and act on the first of them.
+
+# %%
+student = load_student(folder / "student")
+asked = new.drop(columns="diagnosis")
+malignant = student.predict_proba(asked)[:, student.classes.index("malignant")]
+print(asked.assign(malignant=malignant.round(3)).sort_values("malignant", ascending=False).head())
+right = np.mean([student.classes[k] for k in student.predict(asked)] == new["diagnosis"])
+print(f"student: {right:.0%} right on {len(new)} new rows (always the commonest class: 60%)")
+place.cleanup()

@@ -1,4 +1,4 @@
-"""What the guides say is so: the table of answers by teachers and ε, the way of several owners, a new service."""
+"""What the guides say is so: answers by teachers and ε, people for a probe, δ, neighbors, the level of a rare class."""
 
 from __future__ import annotations
 
@@ -14,14 +14,30 @@ from pathlib import Path
 
 import pytest
 
-GUIDES = Path(__file__).parents[1] / "docs" / "guides"
+from terrine import PATEClassifier
+from terrine.accounting.advice import WEAK_SIGNAL
+from terrine.cli.begin import delta_for
+from terrine.probe.settings import signal
+from terrine.relations import Relation
+from terrine.report.page import _meaning
+from terrine.which_route import SIGNAL
+
+ROOT = Path(__file__).parents[1]
+GUIDES, LEVEL = ROOT / "docs" / "guides", ROOT / "benchmarks" / "results" / "probe_level.json"
 COUNTS = [(100, 2.0), (250, 1.0)]  # a cell takes up to minutes
+
+
+def table(text: str) -> list[list[str]]:
+    """The first one: its head, the line under it, its rows."""
+    found = re.search(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    assert found is not None
+    return [line.strip("| ").split(" | ") for line in found[0].splitlines()]
 
 
 def cells() -> dict[tuple[int, float], str]:
     """Answers, by teachers and ε."""
     page = (GUIDES / "rows_and_teachers.md").read_text(encoding="utf-8")
-    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    lines = table(page.split("## By teachers")[1])
     epsilons = [float(head.removeprefix("ε = ")) for head in lines[0][1:]]
     return {
         (int(line[0].replace(",", "")), epsilon): cell.replace(",", "")
@@ -49,12 +65,122 @@ def test_a_budget_buys_the_answers_of_the_table(teachers, epsilon, terrine) -> N
 
 
 def test_guesses_are_rounded_up() -> None:
+    """As the report says them."""
     page = (GUIDES / "epsilon.md").read_text()
-    rows = re.findall(r"^\| ([\d.]+) \| (\d+) in 100 \|", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) in 100 \|", page, flags=re.MULTILINE)
     assert len(rows) == 6
     for epsilon, right in rows:
-        share = (exp(float(epsilon)) + 1e-6) / (exp(float(epsilon)) + 1)
-        assert int(right) == ceil(100 * share)
+        guarantee = {"epsilon": float(epsilon), "delta": 1e-6, "relation": "unit_any"}
+        assert f"{right}%" == _meaning(guarantee, None)["guess_words"]
+    said = dict(rows)
+    assert f"right at most {said['1']} times in 100" in page
+    concepts = (GUIDES.parent / "concepts.md").read_text()
+    assert f"at most {said['1']} at 1, {said['2']} at 2, {said['4']} at 4]" in concepts
+    neighbors = (GUIDES / "neighbors.md").read_text()
+    assert f"at most {said['1']} times in 100" in neighbors
+    assert f"up to {said['2']} times in 100" in neighbors  # two steps at ε = 1
+
+
+def test_a_change_in_two_steps_costs_what_the_guide_says() -> None:
+    page = (GUIDES / "neighbors.md").read_text()
+    (times,) = re.findall(r"\(1 \+ e\^ε\) δ: ([\d.]+) times at ε = 1, ([\d.]+) times at ε = 2", page)
+    assert times == tuple(f"{ceil(10 * (1 + exp(epsilon))) / 10}" for epsilon in (1, 2))
+
+
+def test_people_that_a_probe_needs() -> None:
+    page = (GUIDES / "rows_and_teachers.md").read_text()
+    head, _, *rows = table(page.split("## By a probe")[1])
+    relations = {"changed": Relation.UNIT_ANY, "added": Relation.UNIT_ADDED}
+    columns = [re.fullmatch(r"ε = ([\d.]+), (\w+)", name) for name in head[1:]]
+    assert len(rows) == 4
+    assert len(columns) == 5
+    for row in rows:
+        for n_classes in map(int, row[0].split(" or ")):
+            for column, said in zip(columns, row[1:], strict=True):
+                assert column is not None
+                mu = signal(epsilon=float(column[1]), delta=1e-5, planned_units=1, relation=relations[column[2]])
+                assert int(said.replace(",", "")) == ceil(max(SIGNAL * n_classes, WEAK_SIGNAL) / mu)
+    few = {"epsilon": 2.0, "delta": 1e-4, "planned_units": 368}
+    strengths = [signal(**few, relation=relation) for relation in (Relation.UNIT_ANY, Relation.UNIT_ADDED)]
+    assert "a strength of {:.0f} by default, where 100 are needed, and of {:.0f} with".format(*strengths) in page
+
+
+def test_delta_is_one_rule() -> None:
+    rows = table((GUIDES / "epsilon.md").read_text().split("## δ")[1])[2:]
+    for people, delta in rows:
+        assert delta_for(int(people.replace(",", ""))) == pytest.approx(float(delta))
+        assert delta_for(int(people.replace(",", "")) + 1) == pytest.approx(float(delta) / 10)
+
+
+def test_a_planning_number_that_is_off_costs_less_than_a_point() -> None:
+    found = [one for one in json.loads(LEVEL.read_text()) if one["share"] > 0.2]
+    true = {one["units"]: one["right"] for one in found if one["planned_over_true"] == 1}
+    off = [one for one in found if one["planned_over_true"] in (0.5, 2)]
+    assert sorted(true) == [1000, 3000, 10_000]
+    assert len(off) == 6
+    assert all(abs(one["right"] - true[one["units"]]) < 0.01 for one in off)
+
+
+def test_the_level_of_a_rare_class() -> None:
+    page = (GUIDES / "rare_classes.md").read_text()
+    found = [one for one in json.loads(LEVEL.read_text()) if one["share"] < 0.2]
+    before, after = ([f"{one[name]:.1%}" for one in found] for name in ("mean_probability", "mean_after_leveling"))
+    assert "{} with 1,000 people, {} with 3,000 and {} with 10,000".format(*before) in page
+    assert "the mean was then {}, {} and {}.".format(*after) in page
+
+
+def test_the_level_is_put_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(
+        r"(import json\n.*?)```", (GUIDES.parent / "using_the_student.md").read_text(), flags=re.DOTALL
+    )
+    rng = random.Random(0)
+    with (tmp_path / "predictions.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["row", "prediction", "P(no)", "P(yes)"])
+        out.writerows([k, "no", f"{1 - p:.6f}", f"{p:.6f}"] for k in range(2000) if (p := 0.03 * rng.random()) >= 0)
+    (tmp_path / "run").mkdir()
+    measured = {"right_by_class": [900.0, -4.0], "wrong_by_class": [10.0, 94.0], "noise": 9.0}
+    (tmp_path / "run" / "guarantee.json").write_text(json.dumps({"measured": measured}))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "using_the_student.md", "exec"), found := {})
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        before = [float(row["P(yes)"]) for row in csv.DictReader(file)]
+    after = list(found["table"]["P(yes)"])
+    assert sum(after) / len(after) == pytest.approx(90 / 1000)
+    assert sorted(range(2000), key=before.__getitem__) == sorted(range(2000), key=after.__getitem__)
+
+
+@pytest.mark.parametrize("unit", [True, False], ids=["patients", "rows"])
+def test_neighbors_are_switched_as_the_guide_says(unit: bool, tmp_path: Path, terrine) -> None:
+    patients(tmp_path / "private.csv", 1500)
+    patients(tmp_path / "public.csv", 300, private=False)
+    settings = tmp_path / "run.toml"
+    files = ["--private", tmp_path / "private.csv", "--public", tmp_path / "public.csv", "--out", settings]
+    classes = ["--label", "diagnosis", "--classes", "benign,malignant", "--units", "1500"]
+    assert terrine("init", *files, *classes, *(["--unit", "patient"] if unit else [])).code == 0
+    page, text = (GUIDES / "neighbors.md").read_text(), settings.read_text()
+    line, privacy = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    assert f"\n# {line.strip()}" in text
+    if unit:
+        text = text.replace(f"# {line.strip()}", line.strip())
+    else:
+        text = re.sub(r"\[teachers\].*(?=\[student\])", privacy, text, flags=re.DOTALL)
+    settings.write_text(text)
+    code, out, err = terrine("run", settings, "--dry-run")
+    assert code == 0, err
+    assert ("one unit is added or removed" if unit else "one row is added or removed") in out
+
+
+def test_neighbors_in_python_are_as_the_guide_says() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (GUIDES / "neighbors.md").read_text(), flags=re.DOTALL)
+    rng = random.Random(0)
+    X = [[rng.gauss(0, 1), rng.gauss(0, 1)] for _ in range(1200)]
+    y = ["ill" if one[0] > 0 else "well" for one in X]
+    for line, unit, relation in zip(
+        block.splitlines(), (list(range(1000)), None), (Relation.UNIT_ADDED, Relation.ROW_ADDED), strict=True
+    ):
+        model = eval(line, {"PATEClassifier": PATEClassifier, "classes": ["ill", "well"]})
+        assert model.plan(X[:1000], y[:1000], X_public=X[1000:], unit=unit).guarantee.relation == relation
 
 
 def patients(path: Path, n: int, *, first: int = 0, private: bool = True) -> None:

@@ -191,7 +191,7 @@ def plan_command(
     ] = None,
     max_queries: Annotated[int | None, typer.Option(help="How many public inputs there are to ask about.")] = None,
     units: Annotated[
-        int | None, typer.Option(help="A public guess of how many people (or rows) the private data have.")
+        int | None, typer.Option(help="About how many people (or rows) there are, from something public: do not count.")
     ] = None,
     accept_large_delta: Annotated[
         bool, typer.Option("--accept-large-delta", help="Plan with a delta that is not below 1/units all the same.")

@@ -44,7 +44,12 @@ def init_command(
         ),
     ] = None,
     units: Annotated[
-        int | None, typer.Option(help="About how many people (or rows) you have: a round, public number.", min=1)
+        int | None,
+        typer.Option(
+            help="About how many people (or rows) you have, from something public such as an annual report. Do not "
+            "count your private rows: half or twice the number will do.",
+            min=1,
+        ),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="The guarantee: smaller protects more, and teaches less.")] = 2.0,
     image_shape: Annotated[str | None, typer.Option(help="Of images: 28x28, or 32x32x3 for color.")] = None,
@@ -217,9 +222,10 @@ def _settings(
         lines.append(f"unit = {toml_value(unit)}  # the first group in a file's name says whose it is")
     if shape is not None:
         lines.append(f"image_shape = {toml_value(shape)}")
-    note = "" if units else "  # please change: about how many people (or rows) you have, a round and public number"
-    lines.append(f"units_planned = {planned}{note}")
+    first = "" if units else "please change: "
     lines += [
+        f"units_planned = {planned}  # {first}about how many people (or rows) you have, from something public such as",
+        "#   an annual report. Do not count your private rows: half or twice the number will do",
         "",
         "[features]",
         'kind = "auto"  # what teachers, probe and student see of a row, from the public rows alone',
@@ -234,10 +240,10 @@ def _settings(
         'route = "auto"  # teachers or a private probe, by these public numbers: terrine run --dry-run says which and',
         '#   why. "teachers" fixes the one; "probe" the other, without [teachers], mechanism and consensus',
         f"epsilon = {epsilon}  # the guarantee: smaller protects more, and teaches less",
-        f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
-        '# neighbors = "unit_added"  # take out the # at the front, and the guarantee is for a person or row that is',
-        "#   added or removed, not for one that changes into another: a probe then needs half the noise. Without a",
-        '#   column of persons it goes with route = "probe" alone',
+        f"delta = {delta_for(planned):.0e}  # a power of ten, at most a tenth of 1 / number of people",
+        '# neighbors = "unit_added"  # without the # at the front a probe needs half the noise, and the promise is',
+        "#   another one: nobody can tell whether a person is in the data, but what is said of somebody who is known",
+        '#   to be in it is hidden only as if ε were twice as large. The page "Whose data is hidden?" has more.',
         'mechanism = "gnmax"  # of teachers, as consensus is',
         f"consensus = {consensus_for(planned / teachers)}  # an assumption: the share of teachers that agree on an",
         f"#   ordinary row, a guess for {planned // teachers:,} rows a teacher",

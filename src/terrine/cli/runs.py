@@ -379,7 +379,7 @@ def rehearse_command(
     ] = None,
     epsilons: Annotated[str, typer.Option(help="Budgets to try, as 0.5,1,2.")] = "0.5,1,2,4",
     units: Annotated[
-        int | None, typer.Option(help="Public guess of the number of people (default: data.units_planned).")
+        int | None, typer.Option(help="Public guess of the number of people, no count (default: data.units_planned).")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of accuracy by epsilon (.png, .svg, .pdf).")] = None,
     as_json: Json = False,

@@ -221,7 +221,11 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     table(here / "odd.csv", [*new[0]], new)
     done = terrine("predict", "run", "odd.csv", "--out", "p.csv", "--keep", "patient")
     assert (done.code, done.out) == (0, "p.csv: 7 predictions.\n")
-    first, second = done.err.splitlines()
+    said = done.err.splitlines()
+    assert len(said) == 3
+    first, second, third = (next(one for one in said if f'column "{name}"' in one) for name in ("admitted", "age", "ward"))
+    assert 'odd.csv, column "ward": 1 of 7 cells that are not blank is not in the schema\'s list' in third
+    assert "first in line 7: 'a ward that is new'. It counts as \"other\". The schema lists \"east\"" in third
     assert 'odd.csv, column "admitted": 1 of 7 cells that are not blank is not a date' in first
     assert "first in line 4: 'soon'. It counts as missing." in first
     assert 'odd.csv, column "age": 2 of ' in second
@@ -241,7 +245,17 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     assert done.code == 0
     assert 'column "bmi": 7 of 7' in done.err
     for one in new:
-        one["bmi"] = "24,512"  # read as a number of thousands
+        one["ward"] = "NORTH"
+    table(here / "capitals.csv", [*new[0]], new)
+    done = terrine("predict", "run", "capitals.csv", "--out", "s.csv", "--keep", "patient", "--accept-unreadable")
+    assert done.code == 0
+    done = terrine("predict", "run", "capitals.csv", "--out", "t.csv", "--keep", "patient")
+    assert (done.code, done.out) == (2, "")
+    assert "column \"ward\": 7 of 7 cells that are not blank are not in the schema's list" in done.err
+    assert 'Write "ward" as one of "east"' in done.err
+    assert "(perhaps \"north\" for 'NORTH')" in done.err
+    for one in new:
+        one["ward"], one["bmi"] = "north", "24,512"  # read as a number of thousands
     table(here / "thousands.csv", [*new[0]], new)
     done = terrine("predict", "run", "thousands.csv", "--out", "r.csv", "--keep", "patient")
     assert done.code == 0

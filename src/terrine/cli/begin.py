@@ -304,7 +304,8 @@ def predict_command(
     accept_unreadable: Annotated[
         bool,
         typer.Option(
-            "--accept-unreadable", help="Go on where most cells of a column cannot be read; they count as missing."
+            "--accept-unreadable",
+            help="Go on where most cells of a column cannot be read, or none is in the schema's list.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file --out of different content.")] = False,
@@ -312,7 +313,7 @@ def predict_command(
     """Apply a student to new rows: a class and probabilities for each.
 
     Columns are found by name, in any order; what a schema ignores may be there or not. Numbers, dates and flags that
-    cannot be read are told, and count as missing.
+    cannot be read are told, and count as missing; so are words that the schema does not list, which count as "other".
     """
     from terrine.students import load_student
     from terrine.students.predict import write_predictions

@@ -231,13 +231,13 @@ def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None
 
 
 def unread_public(data: Data) -> list[str]:
-    """What cannot be read of a public table's numbers, dates and flags, by the run's schema, in sentences."""
+    """What cannot be read of a public table by the run's schema, in sentences: of categories, where none is listed."""
     if data.public is None or not is_table(data.public):
         return []
     public, name = read_table(data.public), data.public.name
     schema = schema_of(data, public)
     found = unread(schema, schema.match(public, role=name), role=name)
-    return [f"{one.in_words} The schema has {one.advice}." for one in found]
+    return [str(one) for one in found if one.what != "unknown" or one.spoils_the_column]
 
 
 def _roles(data: Data, classes: Sequence[str] | None) -> dict[str, Any]:

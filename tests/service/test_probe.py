@@ -26,6 +26,7 @@ from terrine.runs.probe import ProbeRun
 from terrine.service.app import Limits, make_probe_app
 from terrine.service.client import RemoteLabeller
 from terrine.service.keys import Keys
+from terrine.service.schemas import About, Budget
 from terrine.students import load_student
 
 SECRET = ("private.csv", "public.csv", "test.csv")
@@ -142,6 +143,7 @@ def test_a_run_by_url(service, trained, tmp_path, terrine):
     assert service.ledger.summary().entries == before
     shown, own = json.loads(done.out)["guarantee"], json.loads((folder / "guarantee.json").read_text())
     names = ("epsilon", "delta", "relation", "basis", "mechanism", "steps_kept", "planned_units", "features", "route")
+    names = (*names, "measured")
     assert {name: shown[name] for name in names} == {name: own[name] for name in names}
     assert (shown["publishable"], shown["labeled"], shown["service"]) == (True, 200, url)
     assert shown["ledger"]["id"] == own["ledger"]["id"]
@@ -191,6 +193,11 @@ def test_what_is_said_of_it(service, rows):
     assert about["guarantee"]["epsilon"] == shown["epsilon"]
     assert (budget["queries"], budget["answers"], budget["room"], budget["open"]) == (0, 0, None, 0)
     assert (budget["share_spent"], budget["labels_free"]) == (1, True)
+    assert budget["left"] == {}  # not a number of steps, of which 0 would be left
+    assert repr(Budget(**budget)).startswith("Budget(words='The training, and all labels together, have ε = ")
+    assert str(Budget(**budget)).startswith("words=")
+    assert about["measured"] == shown["measured"]
+    assert About(**about).measured.read().words == shown["measured"]["words"] != ""
     assert "Labels cost nothing, however many rows they are of" in budget["words"]
     assert asked.status_code == 404
     assert "no request is kept" in asked.json()["error"]["message"]

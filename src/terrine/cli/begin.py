@@ -58,6 +58,7 @@ def init_command(
     whether it is the public file over again.
     """
     from terrine.cli.first_look import check_apart, next_steps, remarks
+    from terrine.schema.tables import refuse_not_utf8
 
     if not 0 < epsilon < math.inf:
         raise InputError(f"--epsilon must be above 0, got {epsilon:g}.")
@@ -69,6 +70,9 @@ def init_command(
     for path in (private, *([] if test is None else [test])):
         if (own := _kind(path)) != kind:
             raise InputError(f"{path.name} is {own} and {public.name} is {kind}: they must be of one kind.")
+    for path in (public, *([] if test is None else [test])):
+        refuse_not_utf8(path)
+    refuse_not_utf8(private, header=True)  # what is below the header decides nothing
     check_apart(private, public, option="--public")
     if test is not None:
         check_apart(private, test, option="--test")

@@ -17,7 +17,7 @@ from terrine.datasets.readers import image_files
 from terrine.errors import DataError, InputError, UnreadWarning
 from terrine.schema import is_table, read_table
 from terrine.schema.checking import Unread, refuse_spoiled, unread
-from terrine.schema.tables import text_files
+from terrine.schema.tables import refuse_not_utf8, text_files
 from terrine.students.api import FittedStudent
 
 _ADVICE = (
@@ -108,6 +108,7 @@ def _rows(
             f"{source.name} is a table, and this student has no schema: it takes arrays of shape "
             f"{student.about.row_shape}, in an .npy or .npz file."
         )
+    refuse_not_utf8(source)
     table = read_table(source)
     for name in keep:
         if name not in table.names:

@@ -104,7 +104,7 @@ def init_command(
     print(f"{out}: the settings, with comments; change what you like.")
     if schema is not None:
         print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
-    for one in remarks(private, public, schema, classes=names):
+    for one in remarks(private, public, schema, classes=names, unit=unit):
         print(f"- {one}")
     print("\n".join(next_steps(private, out, table=table)))
 

@@ -57,7 +57,7 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
         begun = run is not None and (run / "partition.npz").is_file()
         if run is not None and begun and not texts and not (run / ENCODER / WEIGHTS_FILE).is_file():
             return _as_before(data)
-        if not begun:
+        if run is None or not (begun or (run / ENCODER).is_dir()):
             _refuse_not_utf8(data)
         public = read_table(data.public)
         schema = schema_of(data, public)

@@ -223,9 +223,10 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     assert (done.code, done.out) == (0, "p.csv: 7 predictions.\n")
     said = done.err.splitlines()
     assert len(said) == 3
-    first, second, third = (next(one for one in said if f'column "{name}"' in one) for name in ("admitted", "age", "ward"))
+    names = ("admitted", "age", "ward")
+    first, second, third = (next(one for one in said if f'column "{name}"' in one) for name in names)
     assert 'odd.csv, column "ward": 1 of 7 cells that are not blank is not in the schema\'s list' in third
-    assert "first in line 7: 'a ward that is new'. It counts as \"other\". The schema lists \"east\"" in third
+    assert 'first in line 7: \'a ward that is new\'. It counts as "other". The schema lists "east"' in third
     assert 'odd.csv, column "admitted": 1 of 7 cells that are not blank is not a date' in first
     assert "first in line 4: 'soon'. It counts as missing." in first
     assert 'odd.csv, column "age": 2 of ' in second
@@ -251,7 +252,7 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     assert done.code == 0
     done = terrine("predict", "run", "capitals.csv", "--out", "t.csv", "--keep", "patient")
     assert (done.code, done.out) == (2, "")
-    assert "column \"ward\": 7 of 7 cells that are not blank are not in the schema's list" in done.err
+    assert 'column "ward": 7 of 7 cells that are not blank are not in the schema\'s list' in done.err
     assert 'Write "ward" as one of "east"' in done.err
     assert "(perhaps \"north\" for 'NORTH')" in done.err
     for one in new:
@@ -309,7 +310,9 @@ def test_texts_in_folders(here, terrine):
     code, out, err = terrine("run", "run.toml")
     assert code == 0, err
     assert "one unit is added, removed or changed" in out
-    assert terrine("predict", "run/student", "new_texts", "--out", "p.csv").code == 0
+    (here / "new_texts" / "z.txt").write_bytes("schön".encode("cp1252"))
+    done = terrine("predict", "run/student", "new_texts", "--out", "p.csv")
+    assert (done.code, "new_texts: 1 text has bytes that are not UTF-8, the first z.txt" in done.err) == (0, True)
     found = lines(here / "p.csv")
     assert list(found[0]) == ["row", "file", "prediction", "P(bad)", "P(good)"]
     assert [one["file"] for one in found] == sorted(file.name for file in (here / "new_texts").iterdir())
@@ -597,6 +600,8 @@ def test_bytes_that_are_not_utf8_are_told_by_line_and_never_become_other_words(h
 @pytest.mark.parametrize("kind", ["images", "texts"])
 def test_files_of_nobody_are_protected_one_at_a_time_and_that_is_said_at_once(here, terrine, kind):
     (images if kind == "images" else texts)(here)
+    if kind == "texts":
+        (here / "public_texts" / "q_1.txt").write_bytes("schön".encode("cp1252"))
     words = ["--private", kind, "--public", f"public_{kind}", "--test", f"test_{kind}", "--units", "1200"]
     words += ["--image-shape", "8x8"] if kind == "images" else []
     said = "a person with several files is protected for one of them at a time"
@@ -605,6 +610,8 @@ def test_files_of_nobody_are_protected_one_at_a_time_and_that_is_said_at_once(he
     assert said in done.out
     assert "--unit '^([^_]+)_' takes ann from ann_1.png" in done.out
     assert "rename them" in done.out
+    not_read = "public_texts: 1 text has bytes that are not UTF-8, the first q_1.txt"
+    assert (not_read in done.out) == (kind == "texts")
     for route in ("teachers", "probe"):
         text = (here / "run.toml").read_text().replace('route = "auto"', f'route = "{route}"')
         if route == "probe":

@@ -68,14 +68,19 @@ def test_a_frame_has_rows_and_a_public_table_needs_no_label() -> None:
 
 def test_values_that_the_schema_does_not_list_are_told_with_what_they_may_be() -> None:
     words = Schema(
-        columns={"ward": Category(values=("Cardiology", "Süd")), "size": Ordered(values=("S", "L", "XL")), "n": Number(low=0, high=1)}
-    )  # fmt: skip
-    cells = {"ward": ["Cardiology", "CARDIOLOGY", "Süden", "CARDIOLOGY", ""], "size": ["S", "XXL", "", "", ""], "n": [0] * 5}
+        columns={
+            "ward": Category(values=("Cardiology", "Süd")),
+            "size": Ordered(values=("S", "L", "XL")),
+            "n": Number(low=0, high=1),
+        }
+    )
+    wards = ["Cardiology", "CARDIOLOGY", "Süden", "CARDIOLOGY", ""]
+    cells = {"ward": wards, "size": ["S", "XXL", "", "", ""], "n": [0] * 5}
     ward, size = unread(words, read_table(cells), role="new.csv")
     assert (ward.what, ward.n, ward.known, ward.first, ward.spoils_the_column) == ("unknown", 3, 4, 2, False)
     assert str(ward) == (
         'new.csv, column "ward": 3 of 4 cells that are not blank are not in the schema\'s list, the first in row 2: '
-        "'CARDIOLOGY'. They count as \"other\". The schema lists \"Cardiology\", \"Süd\" "
+        '\'CARDIOLOGY\'. They count as "other". The schema lists "Cardiology", "Süd" '
         "(perhaps \"Cardiology\" for 'CARDIOLOGY', \"Süd\" for 'Süden')."
     )
     assert "first in row 2: 'XXL'. It counts as missing." in size.in_words

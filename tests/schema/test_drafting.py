@@ -12,7 +12,7 @@ import pytest
 
 from terrine.errors import DataError, InputError
 from terrine.schema import Category, Date, Flag, Kind, Number, Ordered, Schema, Text, draft, read_table
-from terrine.schema.drafting import odd_cells, names_unit, unit_columns
+from terrine.schema.drafting import names_unit, odd_cells, unit_columns
 
 N = 60
 WORDS = [f"word{k}" for k in range(N)]
@@ -132,8 +132,8 @@ def test_columns_that_look_as_if_they_named_a_person() -> None:
 @pytest.mark.parametrize(
     "name",
     ["KundenNr", "customer", "patient_no", "Kunde", "client id", "MemberID_t", "Versicherten-Nummer", "kundennummer",
-     "userId", "id_personne", "Schülernr.", "Schu\u0308ler", "account number", "KUNDENNR", "mitgliedsnummer", "paciente",
-     "nr_kunde", "policyholder", "PatientID"],
+     "userId", "id_personne", "Schülernr.", "Schu\u0308ler", "account number", "KUNDENNR", "mitgliedsnummer",
+     "paciente", "nr_kunde", "policyholder", "PatientID"],
 )  # fmt: skip
 def test_names_of_persons_are_known_in_several_spellings(name: str) -> None:
     """Where public rows have the column too, with several rows a person; and none of them is lost as a feature."""

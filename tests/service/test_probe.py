@@ -97,7 +97,10 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     made = terrine("keys", "create", folder, "--name", "a")
     assert made.code == 0, made.err
     assert "Labels cost nothing" in made.err
+    instead = f"{folder / 'student'} (terrine learn {folder} makes it) may be given away instead, and gives prob"
+    assert instead in made.err
     (key,) = made.out.split()
+    assert json.loads(terrine("keys", "create", folder, "--name", "b", "--json").out)["left"] == {}
     entries = Ledger(folder / "ledger.sqlite").summary().entries
     assert not serving._has_other_student(folder)
     (folder / "student").mkdir()
@@ -117,6 +120,9 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     assert said[0].startswith("The probe and newest entries are intact.")
     assert said[1].startswith("Labels cost nothing")
     assert said[2] == f"Labels are the probe's. {folder / 'student'} is another model, which the service does not ask."
+    assert f"{folder / 'student'} may be given away instead, and gives probabilities too." in said[3]
+    assert said[3].endswith("The service gives classes alone.")
+    assert said[4].startswith("To stop: Ctrl-C.")
     np.testing.assert_array_equal(given.labels, expected)
     assert (given.outcomes == Outcome.TEACHERS).all()
     assert given.secure

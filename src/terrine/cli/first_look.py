@@ -13,6 +13,7 @@ from terrine.schema import Schema, Table, read_table
 from terrine.schema.cells import UNREADABLE, choices
 from terrine.schema.drafting import names_unit, odd_cells, unit_columns
 from terrine.schema.schema import nearest
+from terrine.schema.tables import texts_not_utf8
 from terrine.students.verdict import listed
 
 
@@ -75,6 +76,8 @@ def remarks(
             "how often they are right. They must be labels that anyone may see; if they are not, take them out."
         )
     if schema is None or public.is_dir():
+        odd = None if schema is None else texts_not_utf8(public)
+        found += [] if odd is None else [odd]
         return found if unit is not None else [*found, *file_hints(public)]
     rows = read_table(public)
     found += _misspelled(rows, schema, public)

@@ -35,19 +35,19 @@ _ID_NAME = re.compile(
     re.IGNORECASE,
 )
 # Parts of names, in the tongues that we know some of. Umlauts may be written ae, oe and ue.
-_NUMBERS = frozenset(
-    "id ids uid uuid guid key nr no num number nummer numero número numéro nro kennung kennzeichen kennziffer index "
-    "schlüssel schluessel clave codice identifier identifiant matricule ssn mrn nhs nin dni cpf cedula cédula passport "
-    "email mail e-mail iban".split()
-)
-_PERSONS = frozenset(
-    "patient patienten paciente paziente person personen persona personne customer kunde kunden kundin client cliente "
-    "klient member mitglied mitglieder miembro socio adherent adhérent user nutzer benutzer utilisateur usuario utente "
-    "account konto respondent subject proband probanden participant teilnehmer employee mitarbeiter student schüler "
-    "schueler household haushalt versicherter versicherte versicherten insured assuré assure policyholder "
-    "versicherungsnehmer subscriber abonnent bürger buerger citizen beneficiary".split()
-)
-_COMPOUND = re.compile(rf"({'|'.join(sorted(_PERSONS, key=len, reverse=True))})s?({'|'.join(map(re.escape, _NUMBERS))})")
+_NUMBERS = """
+id ids uid uuid guid key nr no num number nummer numero número numéro nro kennung kennzeichen kennziffer index schlüssel
+schluessel clave codice identifier identifiant matricule ssn mrn nhs nin dni cpf cedula cédula passport email mail iban
+"""
+_PERSONS = """
+patient patienten paciente paziente person personen persona personne customer kunde kunden kundin client cliente klient
+member mitglied mitglieder miembro socio adherent adhérent user nutzer benutzer utilisateur usuario utente account konto
+respondent subject proband probanden participant teilnehmer employee mitarbeiter student schüler schueler household
+haushalt versicherter versicherte versicherten insured assuré assure policyholder versicherungsnehmer subscriber
+abonnent bürger buerger citizen beneficiary
+"""
+_NUMBER_WORDS, _PERSON_WORDS = frozenset(_NUMBERS.split()), frozenset(_PERSONS.split())
+_COMPOUND = re.compile(f"({'|'.join(_PERSON_WORDS)})s?({'|'.join(_NUMBER_WORDS)})")
 NEARLY = 0.5  # different values a row, from which a column that is named like an id is one
 MANY = 20  # different values, below which a column that is named like an id is a list of a few things, as wards are
 MOSTLY = 0.8  # share of cells that are numbers, from which a column that is no number is worth a word
@@ -181,14 +181,15 @@ def names_unit(name: str) -> bool:
         [True, True, True, True, False]
     """
     parts = _parts(name)
-    return _surely_names_unit(name) or bool({*parts[:1], *parts[-1:]} & (_PERSONS | _NUMBERS))
+    return _surely_names_unit(name) or bool({*parts[:1], *parts[-1:]} & (_PERSON_WORDS | _NUMBER_WORDS))
 
 
 def _surely_names_unit(name: str) -> bool:
     """Where nothing else is likely to have the name: a person, or a person's number."""
     parts = _parts(name)
-    within = any({one, other} & _PERSONS and {one, other} & _NUMBERS for one, other in pairwise(parts))
-    whole = any(map(_COMPOUND.fullmatch, parts)) or (len(parts) == 1 and parts[0] in _PERSONS)
+    pairs = map(set, pairwise(parts))
+    within = any(pair & _PERSON_WORDS and pair & _NUMBER_WORDS for pair in pairs)
+    whole = any(map(_COMPOUND.fullmatch, parts)) or (len(parts) == 1 and parts[0] in _PERSON_WORDS)
     return _named_like_id(name) or within or whole
 
 

@@ -97,7 +97,7 @@ class Schema:
         known = {*wanted, *self.ignore}
         if any("\ufffd" in name for name in table.names if name not in known):
             raise DataError(
-                f"{role}: the names of its columns have bytes that are not UTF-8. Save it as \"CSV UTF-8\", as Excel "
+                f'{role}: the names of its columns have bytes that are not UTF-8. Save it as "CSV UTF-8", as Excel '
                 "calls it, or convert it: iconv -f cp1252 -t utf-8"
             )
         absent = [name for name in wanted if name not in table.names]

@@ -151,7 +151,9 @@ def not_utf8(path: str | Path, *, header: bool = False) -> int | None:
     packed = path.suffix.lower() if path.suffix.lower() in _OPENED else ""
     if not path.is_file() or not is_table(path) or (path.suffix.lower() == ".parquet"):
         return None
-    with _readable(), _OPENED[packed](path, "rb") if packed else path.open("rb") as file:
+    opened = _OPENED[packed] if packed else open
+    with _readable(), opened(path, "rb") as file:
+        line: bytes
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
@@ -174,6 +176,26 @@ def refuse_not_utf8(path: str | Path, *, header: bool = False) -> None:
         raise DataError(f"{path.name}: {error}") from None
     if line is not None:
         raise DataError(f"{path.name}, line {line}: {utf8_advice(path)}")
+
+
+def texts_not_utf8(folder: Path) -> str | None:
+    """Of a folder of texts that anyone may see: a sentence on those that are not UTF-8, if there are any."""
+    odd = [file for file in text_files(folder) if not _is_utf8(file.read_bytes())]
+    if not odd:
+        return None
+    return (
+        f"{folder.name}: {len(odd):,} text{'s have' if len(odd) > 1 else ' has'} bytes that are not UTF-8, the first "
+        f"{odd[0].relative_to(folder)}: letters such as ä or é cannot be read there. To convert a text: iconv -f "
+        "cp1252 -t utf-8"
+    )
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def utf8_advice(path: Path) -> str:

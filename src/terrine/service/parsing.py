@@ -117,7 +117,7 @@ class RowFormat:
 
 @dataclass(frozen=True, eq=False)
 class TableQuestion(Question):
-    """Of rows of a table, with what of them could not be read."""
+    """With what could not be read, where the rows are those of a table."""
 
     told: tuple[Unread, ...] = ()
 
@@ -138,12 +138,10 @@ def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -
     if table or len(body) <= SMALL:
         value = _object(body)
         encoded = _encoded(value["rows"], format, at_most=at_most) if table else None
-        nested = _nested("rows", value["rows"], format, at_most=at_most) if encoded is None else None
+        rows, told = encoded or (_nested("rows", value["rows"], format, at_most=at_most), [])
         proba = value.get("student_proba")
         given = None if proba is None else _nested("student_proba", proba, scores, at_most=at_most)
-        if encoded is None:
-            return Question(nested, value.get("request_id", ""), given)
-        return TableQuestion(encoded[0], value.get("request_id", ""), given, told=tuple(encoded[1]))
+        return TableQuestion(rows, value.get("request_id", ""), given, told=tuple(told))
     spans = _spans(body)
     _names(spans)
     request_id: Any = _text(body, *spans["request_id"]) if "request_id" in spans else None

@@ -145,7 +145,7 @@ class Measured(_Shown):
     right: float = Field(description="Units that it is right about; as each of these numbers, with noise.")
     wrong: float
     right_by_class: list[float] = Field(
-        description="By true class, in the order of `classes`. Noise may make the number of a rare class negative: read "
+        description="By true class, in the order of `classes`. The noise may make a rare class's number negative: read "
         "it as 0."
     )
     wrong_by_class: list[float]

@@ -17,7 +17,7 @@ from terrine.datasets.readers import image_files
 from terrine.errors import DataError, InputError, UnreadWarning
 from terrine.schema import is_table, read_table
 from terrine.schema.checking import Unread, refuse_spoiled, unread
-from terrine.schema.tables import refuse_not_utf8, text_files
+from terrine.schema.tables import refuse_not_utf8, text_files, texts_not_utf8
 from terrine.students.api import FittedStudent
 
 _ADVICE = (
@@ -109,6 +109,8 @@ def _rows(
             f"{student.about.row_shape}, in an .npy or .npz file."
         )
     refuse_not_utf8(source)
+    if source.is_dir() and (said := texts_not_utf8(source)) is not None:
+        warnings.warn(said, UnreadWarning, stacklevel=2)
     table = read_table(source)
     for name in keep:
         if name not in table.names:

@@ -59,7 +59,7 @@ ARROWS: dict[str, set[str]] = {
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
     "estimator": CHARGED | {"students", "probe", "published", "tested_route", "which_route", "runs"},
-    "service": CHARGED,
+    "service": CHARGED | {"measured"},
     "runs": CHARGED | {"students", "probe", "published", "report", "service", "tested_route", "which_route"},
     "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "which_route", "__init__"},
     "__main__": {"cli"},

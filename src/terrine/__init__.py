@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SpendingWarning,
         TerrineError,
         TestFailedError,
+        UnreadWarning,
     )
     from terrine.estimator import PATEClassifier
     from terrine.labeller import Labeller
@@ -91,6 +92,7 @@ _LATER = {
     "TestFailedError": "errors",
     "TestedBudget": "budgets",
     "TrainingBudget": "budgets",
+    "UnreadWarning": "errors",
     "Votes": "votes",
     "answer": "mechanisms",
     "cost": "accounting.costs",
@@ -158,6 +160,7 @@ __all__ = [
     "TestFailedError",
     "TestedBudget",
     "TrainingBudget",
+    "UnreadWarning",
     "Votes",
     "answer",
     "cost",

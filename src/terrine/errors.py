@@ -132,5 +132,9 @@ class AdviceWarning(TerrineWarning):
     """A plan, or what came of it, will probably serve the student or the people in the data badly."""
 
 
+class UnreadWarning(TerrineWarning):
+    """Cells of a table cannot be used as they stand: they count as missing, or as "other"."""
+
+
 class PooledFitWarning(TerrineWarning):
     """Something was fitted to all private rows before they were dealt to teachers: the guarantee does not hold."""

@@ -221,7 +221,12 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     table(here / "odd.csv", [*new[0]], new)
     done = terrine("predict", "run", "odd.csv", "--out", "p.csv", "--keep", "patient")
     assert (done.code, done.out) == (0, "p.csv: 7 predictions.\n")
-    first, second = done.err.splitlines()
+    said = done.err.splitlines()
+    assert len(said) == 3
+    names = ("admitted", "age", "ward")
+    first, second, third = (next(one for one in said if f'column "{name}"' in one) for name in names)
+    assert 'odd.csv, column "ward": 1 of 7 cells that are not blank is not in the schema\'s list' in third
+    assert 'first in line 7: \'a ward that is new\'. It counts as "other". The schema lists "east"' in third
     assert 'odd.csv, column "admitted": 1 of 7 cells that are not blank is not a date' in first
     assert "first in line 4: 'soon'. It counts as missing." in first
     assert 'odd.csv, column "age": 2 of ' in second
@@ -241,7 +246,17 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     assert done.code == 0
     assert 'column "bmi": 7 of 7' in done.err
     for one in new:
-        one["bmi"] = "24,512"  # read as a number of thousands
+        one["ward"] = "NORTH"
+    table(here / "capitals.csv", [*new[0]], new)
+    done = terrine("predict", "run", "capitals.csv", "--out", "s.csv", "--keep", "patient", "--accept-unreadable")
+    assert done.code == 0
+    done = terrine("predict", "run", "capitals.csv", "--out", "t.csv", "--keep", "patient")
+    assert (done.code, done.out) == (2, "")
+    assert 'column "ward": 7 of 7 cells that are not blank are not in the schema\'s list' in done.err
+    assert 'Write "ward" as one of "east"' in done.err
+    assert "(perhaps \"north\" for 'NORTH')" in done.err
+    for one in new:
+        one["ward"], one["bmi"] = "north", "24,512"  # read as a number of thousands
     table(here / "thousands.csv", [*new[0]], new)
     done = terrine("predict", "run", "thousands.csv", "--out", "r.csv", "--keep", "patient")
     assert done.code == 0
@@ -295,7 +310,9 @@ def test_texts_in_folders(here, terrine):
     code, out, err = terrine("run", "run.toml")
     assert code == 0, err
     assert "one unit is added, removed or changed" in out
-    assert terrine("predict", "run/student", "new_texts", "--out", "p.csv").code == 0
+    (here / "new_texts" / "z.txt").write_bytes("schön".encode("cp1252"))
+    done = terrine("predict", "run/student", "new_texts", "--out", "p.csv")
+    assert (done.code, "new_texts: 1 text has bytes that are not UTF-8, the first z.txt" in done.err) == (0, True)
     found = lines(here / "p.csv")
     assert list(found[0]) == ["row", "file", "prediction", "P(bad)", "P(good)"]
     assert [one["file"] for one in found] == sorted(file.name for file in (here / "new_texts").iterdir())
@@ -490,8 +507,8 @@ def test_init_says_what_a_newcomer_overlooks(here, terrine):
     for k, one in enumerate(public):
         one |= {"customer_no": f"C{k // 2}", "age": "36 years" if k == 6 else one["age"], "diagnosis": "Benign"}
     for k, one in enumerate(private):
-        one |= {"customer_no": f"C{k // 2}", "Respondent ID": str(k // 2)}
-    table(here / "private.csv", [*COLUMNS, "customer_no", "Respondent ID"], private)
+        one |= {"customer_no": f"C{k // 2}", "Respondent ID": str(k // 2), "KundenNr": "", "MemberID_t": ""}
+    table(here / "private.csv", [*COLUMNS, "customer_no", "Respondent ID", "KundenNr", "MemberID_t"], private)
     table(here / "public.csv", [*COLUMNS[:4], "customer_no", "diagnosis"], public)
     code, out, _ = terrine("init", *CSV, "--classes", "benign,malignant")
     assert code == 0
@@ -504,6 +521,8 @@ def test_init_says_what_a_newcomer_overlooks(here, terrine):
         "public.csv has labels that are not in the list of classes: 'Benign'",
         'Column "customer_no" looks as if it says whose a row is. If so, begin again with --unit customer_no',
         "begin again with --unit 'Respondent ID'",  # of the private header alone
+        "begin again with --unit KundenNr",
+        "begin again with --unit MemberID_t",
         "Column \"age\": 1 public cell is not a number and counts as missing. The first: line 8, '36 years'",
     ):
         assert said in out
@@ -518,6 +537,96 @@ def test_init_says_what_a_newcomer_overlooks(here, terrine):
     assert "docs/" not in settings + (here / "schema.toml").read_text()
     (here / "run.toml").write_text(settings.replace('# neighbors = "unit_added"', 'neighbors = "unit_added"'))
     assert read_config(here / "run.toml").privacy.neighbors == "unit_added"
+
+
+def test_bytes_that_are_not_utf8_are_told_by_line_and_never_become_other_words(here, terrine):
+    """Excel's CSV in Windows' own encoding: every "Süd" would be another word."""
+    clinic(here)
+
+    def recoded(name: str, encoding: str, *, header: str = "ward") -> Path:
+        text = (here / name).read_text().replace("north", "Süd").replace("ward", header)
+        (here / f"{encoding}-{name}").write_bytes(text.encode(encoding))
+        return here / f"{encoding}-{name}"
+
+    for name in ("private.csv", "public.csv", "test.csv", "new.csv"):
+        for encoding in ("cp1252", "utf-8-sig"):
+            recoded(name, encoding)
+    rest = ("--label", "diagnosis", "--classes", "benign,malignant", "--units", "1000")
+
+    def init(private: str, public: str, *more: str):
+        return terrine("init", "--private", private, "--public", public, *rest, *more)
+
+    done = init("utf-8-sig-private.csv", "cp1252-public.csv")
+    line = next(k for k, row in enumerate((here / "cp1252-public.csv").read_bytes().split(b"\n"), 1) if b"\xfc" in row)
+    assert done.code == 2
+    assert f"cp1252-public.csv, line {line}: there are bytes that are not UTF-8" in done.err
+    assert "iconv -f cp1252 -t utf-8 cp1252-public.csv > utf8.csv" in done.err
+    done = init("utf-8-sig-private.csv", "utf-8-sig-public.csv", "--test", "cp1252-test.csv")
+    assert (done.code, "cp1252-test.csv, line " in done.err) == (2, True)
+    recoded("private.csv", "cp1252", header="Räume")
+    done = init("cp1252-private.csv", "utf-8-sig-public.csv")
+    assert (done.code, "cp1252-private.csv, line 1: there are bytes that are not UTF-8" in done.err) == (2, True)
+    assert not (here / "run.toml").exists()
+
+    # Below its header a private file decides nothing that others can see: check alone tells
+    recoded("private.csv", "cp1252")
+    done = init("cp1252-private.csv", "utf-8-sig-public.csv", "--test", "utf-8-sig-test.csv")
+    assert done.code == 0
+    assert "UTF-8" not in done.out + done.err
+    quick(here / "run.toml")
+    assert '"Süd"' in (here / "schema.toml").read_text()
+    done = terrine("check", "cp1252-private.csv", "--schema", "schema.toml")
+    assert done.code == 0
+    assert ": there are bytes that are not UTF-8, so that letters such as ä or é cannot be read" in done.out
+    assert "UTF-8" not in terrine("check", "utf-8-sig-private.csv", "--schema", "schema.toml").out
+    assert "UTF-8" not in terrine("run", "run.toml", "--dry-run").err
+    settings = (here / "run.toml").read_text()
+    for name in ("test", "public"):
+        (here / "odd.toml").write_text(settings.replace(f"utf-8-sig-{name}", f"cp1252-{name}"))
+        done = terrine("run", "odd.toml", "--dry-run")
+        assert (done.code, f"cp1252-{name}.csv, line " in done.err) == (2, True)
+    done = terrine("rehearse", "run.toml", "--labelled", "cp1252-test.csv")
+    assert (done.code, "cp1252-test.csv, line " in done.err) == (2, True)
+    assert terrine("schema", "cp1252-public.csv").code == 2
+
+    assert terrine("run", "run.toml").code == 0
+    done = terrine("predict", "run", "cp1252-new.csv", "--out", "p.csv", "--keep", "patient")
+    assert (done.code, done.out) == (2, "")
+    assert "cp1252-new.csv, line " in done.err
+    assert not (here / "p.csv").exists()
+    assert terrine("predict", "run", "utf-8-sig-new.csv", "--out", "p.csv", "--keep", "patient").code == 0
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_files_of_nobody_are_protected_one_at_a_time_and_that_is_said_at_once(here, terrine, kind):
+    (images if kind == "images" else texts)(here)
+    if kind == "texts":
+        (here / "public_texts" / "q_1.txt").write_bytes("schön".encode("cp1252"))
+    words = ["--private", kind, "--public", f"public_{kind}", "--test", f"test_{kind}", "--units", "1200"]
+    words += ["--image-shape", "8x8"] if kind == "images" else []
+    said = "a person with several files is protected for one of them at a time"
+    done = terrine("init", *words)
+    assert done.code == 0
+    assert said in done.out
+    assert "--unit '^([^_]+)_' takes ann from ann_1.png" in done.out
+    assert "rename them" in done.out
+    not_read = "public_texts: 1 text has bytes that are not UTF-8, the first q_1.txt"
+    assert (not_read in done.out) == (kind == "texts")
+    for route in ("teachers", "probe"):
+        text = (here / "run.toml").read_text().replace('route = "auto"', f'route = "{route}"')
+        if route == "probe":
+            text = re.sub(r"\[teachers\].*?(?=\[privacy\])", "", text, flags=re.DOTALL)
+            text = re.sub(r"(mechanism|consensus) = .*\n", "", text)
+        (here / "dry.toml").write_text(text)
+        done = terrine("run", "dry.toml", "--dry-run")
+        flat = " ".join(done.out.split())
+        assert said in flat, done.err
+        assert "name a pattern, data.unit = '^([^_]+)_'; it takes ann from ann_1.png" in flat
+        assert "one row is replaced by another" in flat
+        assert "unit" not in re.findall(r"(?:one|every|a) (unit|row)", flat)
+    done = terrine("init", *words, "--unit", "^(p[0-9]+)_", "--out", "other/run.toml")
+    assert said not in done.out
+    assert said not in terrine("run", "other/run.toml", "--dry-run").out
 
 
 def test_a_run_refuses_private_rows_in_the_place_of_public_ones(here, terrine):

@@ -14,7 +14,7 @@ import pytest
 from tests.service.tasks import Service, TinyTeachers, client_of, free_port
 
 from terrine import read_table
-from terrine.errors import AdviceWarning, DataError, InputError
+from terrine.errors import AdviceWarning, DataError, InputError, UnreadWarning
 from terrine.runs.config import PublicDataConfig, RemoteConfig
 from terrine.runs.remote import RemoteRun
 from terrine.runs.tasks import public_task_of
@@ -168,6 +168,81 @@ def test_rows_of_a_table_over_http(owner: Owner, rows: list, status: int, words:
         assert words in found.json()["error"]["message"]
     else:
         assert len(found.json()["labels"]) == len(rows)
+
+
+def test_cells_that_cannot_be_read_are_told_or_refused_before_anything_is_charged(owner: Owner) -> None:
+    rows = [{"age": 30 + k, "ward": "east", "note": f"a note {k}"} for k in range(4)]
+    rows[1]["age"], rows[2]["ward"] = "old", "EAST"
+    ask = {"request_id": "a", "rows": rows}
+    with client_of(f"http://127.0.0.1:{owner.port}", owner.service.key) as client:
+        told = client.post("/v1/labels", json=ask).json()
+        assert client.post("/v1/labels", json=ask).json() == told
+        fine = client.post("/v1/labels", json={"request_id": "b", "rows": rows[:1]}).json()
+        spent = client.get("/v1/budget").json()["queries"]
+        refused = client.post("/v1/labels", json={"request_id": "c", "rows": [{**rows[0], "age": "young"}]})
+        new = client.post("/v1/labels", json={"request_id": "d", "rows": [{**rows[0], "ward": "Ost"}] * 2}).json()
+    assert len(told["labels"]) == 4
+    assert fine["odd_cells"] == []
+    age, ward = told["odd_cells"]
+    assert {**age, "message": ""} == {
+        "column": "age", "what": "unreadable", "cells": 1, "of": 4, "first_row": 2, "message": ""
+    }  # fmt: skip
+    assert "is not a number, the first in row 2: 'old'. It counts as missing. The schema has numbers" in age["message"]
+    assert (ward["column"], ward["what"], ward["first_row"]) == ("ward", "unknown", 3)
+    assert 'It counts as "other". The schema lists' in ward["message"]
+    assert "(perhaps \"east\" for 'EAST')" in ward["message"]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_rows")
+    why = refused.json()["error"]["message"]
+    assert "1 of 1 cells that are not blank is not a number, the first in row 1: 'young'" in why
+    assert "Nothing was asked, and nothing charged" in why
+    assert [one["what"] for one in new["odd_cells"]] == ["unknown"]  # a new ward is no reason to refuse
+    assert owner.service.ledger.summary().queries == spent + 1  # of "Ost" alone
+
+
+def test_a_client_warns_of_cells_that_cannot_be_read(owner: Owner) -> None:
+    labeller = RemoteLabeller(f"http://127.0.0.1:{owner.port}", key=owner.service.key)
+    frame = pd.DataFrame({"age": ["30", "31,5", "32"], "ward": ["east", "Ost", "north"], "note": ["a", "b", "c"]})
+    with pytest.warns(UnreadWarning) as found:
+        labeller.label(frame, request_id="a")
+    assert [Path(one.filename).name for one in found] == ["test_remote_tables.py"] * 2
+    age, ward = (str(one.message) for one in found)
+    assert 'X, column "age": 1 of 3 cells that are not blank is not a number, the first in row 2' in age
+    assert 'X, column "ward": 1 of 3 cells that are not blank is not in the schema\'s list' in ward
+    spent = labeller.budget().queries
+    with pytest.raises(InputError, match=r'decimal mark "\." \(these look as if it were ","\)\. Nothing was asked'):
+        labeller.label(frame.assign(age=["30,5", "31,5", "32"]), request_id="b")
+    assert labeller.budget().queries == spent
+
+
+def test_a_run_by_url_tells_them_too(owner: Owner) -> None:
+    header, *rows = owner.rows[:81]
+    odd = [["old", *row[1:]] if k < 3 else row for k, row in enumerate(rows)]
+    run = owner.run(public=owner.file("public.csv", [header, *odd]))
+    with pytest.warns(UnreadWarning, match=r'public\.csv, column "age": 3 of 80 .* the first in line 2'):
+        assert run.task is not None
+    worse = [["old", *row[1:]] if k < 60 else row for k, row in enumerate(rows)]
+    owner.file("public.csv", [header, *worse])
+    with pytest.raises(InputError, match=r"60 of 80 .* Nothing was asked"):
+        assert RemoteRun(run.folder).task is not None
+    assert not owner.teachers.seen
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["age", "ward", "notes"], 'rows[0]: there is no column "notes"; did you mean "note"?'),
+        (["Age", "WARD", "nte"], '"Age"; did you mean "age"? there is no column "WARD"; did you mean "ward"?'),
+        (["x", "y", "z"], 'rows[0]: missing: "age", "ward", "note". Name columns as the owner\'s table does'),
+    ],
+)
+def test_misspelt_columns_over_http(owner: Owner, names: list[str], words: str) -> None:
+    with client_of(f"http://127.0.0.1:{owner.port}", owner.service.key) as client:
+        found = client.post("/v1/labels", json={"request_id": "a", "rows": [dict.fromkeys(names, 30)]})
+        many = [{f"agee{k}" + "x" * 2000: 1 for k in range(400)}]
+        assert client.post("/v1/labels", json={"request_id": "a", "rows": many}).status_code == 422
+    assert (found.status_code, found.json()["error"]["code"]) == (422, "bad_rows")
+    assert words in found.json()["error"]["message"]
+    assert "line of column names" not in found.json()["error"]["message"]
 
 
 def test_a_schema_of_another_kind_is_refused_before_anything_is_asked(owner: Owner) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from terrine.errors import InputError
 from terrine.schema import Category, Date, Fault, Flag, Number, Ordered, Schema, Text, check, read_table
+from terrine.schema.checking import refuse_spoiled, unread
 
 SCHEMA = Schema(
     columns={
@@ -62,6 +64,36 @@ def test_a_frame_has_rows_and_a_public_table_needs_no_label() -> None:
         {"age": [47, 147], "job": ["", ""], "size": ["", ""], "seen": ["", ""], "ok": ["", ""], "note": ["", ""]}
     )
     assert check(SCHEMA, table, public=True) == [Fault(1, "age", "above the bounds")]
+
+
+def test_values_that_the_schema_does_not_list_are_told_with_what_they_may_be() -> None:
+    words = Schema(
+        columns={
+            "ward": Category(values=("Cardiology", "Süd")),
+            "size": Ordered(values=("S", "L", "XL")),
+            "n": Number(low=0, high=1),
+        }
+    )
+    wards = ["Cardiology", "CARDIOLOGY", "Süden", "CARDIOLOGY", ""]
+    cells = {"ward": wards, "size": ["S", "XXL", "", "", ""], "n": [0] * 5}
+    ward, size = unread(words, read_table(cells), role="new.csv")
+    assert (ward.what, ward.n, ward.known, ward.first, ward.spoils_the_column) == ("unknown", 3, 4, 2, False)
+    assert str(ward) == (
+        'new.csv, column "ward": 3 of 4 cells that are not blank are not in the schema\'s list, the first in row 2: '
+        '\'CARDIOLOGY\'. They count as "other". The schema lists "Cardiology", "Süd" '
+        "(perhaps \"Cardiology\" for 'CARDIOLOGY', \"Süd\" for 'Süden')."
+    )
+    assert "first in row 2: 'XXL'. It counts as missing." in size.in_words
+    assert "(perhaps \"XL\" for 'XXL')" in str(size)
+    whole = unread(words, read_table({"ward": ["Nord", "West"], "size": ["S", "S"], "n": [0, 0]}), role="new.csv")
+    with pytest.raises(InputError, match=r'2 of 2 .* Write "ward" as one of "Cardiology", "Süd"\. Nothing was done'):
+        refuse_spoiled(whole, then="Nothing was done.")
+    one = unread(words, read_table({"ward": ["Nord"], "size": ["S"], "n": [0]}), role="new.csv")
+    refuse_spoiled(one, then="Nothing was done.")  # of one row alone, nothing is known
+    many = Schema(columns={"ward": Category(values=tuple(f"w{k}" for k in range(30)))})
+    (told,) = unread(many, read_table({"ward": ["x" * 9000, "w1"]}), role="new.csv")
+    assert "and 20 more" in str(told)
+    assert len(str(told)) < 400
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:

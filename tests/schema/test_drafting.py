@@ -12,7 +12,7 @@ import pytest
 
 from terrine.errors import DataError, InputError
 from terrine.schema import Category, Date, Flag, Kind, Number, Ordered, Schema, Text, draft, read_table
-from terrine.schema.drafting import odd_cells, unit_columns
+from terrine.schema.drafting import names_unit, odd_cells, unit_columns
 
 N = 60
 WORDS = [f"word{k}" for k in range(N)]
@@ -127,6 +127,33 @@ def test_columns_that_look_as_if_they_named_a_person() -> None:
     )  # fmt: skip
     assert unit_columns(table, draft(table, label="label", classes=["a", "b"])) == ["patient", "codes"]
     assert unit_columns(table, draft(table, label="label", classes=["a", "b"], unit="patient")) == ["codes"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["KundenNr", "customer", "patient_no", "Kunde", "client id", "MemberID_t", "Versicherten-Nummer", "kundennummer",
+     "userId", "id_personne", "Schülernr.", "Schu\u0308ler", "account number", "KUNDENNR", "mitgliedsnummer",
+     "paciente", "nr_kunde", "policyholder", "PatientID"],
+)  # fmt: skip
+def test_names_of_persons_are_known_in_several_spellings(name: str) -> None:
+    """Where public rows have the column too, with several rows a person; and none of them is lost as a feature."""
+    assert names_unit(name)
+    table = read_table({name: [f"K{k // 3}" for k in range(N)], "filler": [0.5, 1.5] * (N // 2)})
+    assert unit_columns(table, draft(table)) == [name]
+
+
+@pytest.mark.parametrize("name", ["age", "ward", "Betrag", "gekündigt", "keyboard", "united", "nurse", "idle", "notes"])
+def test_names_of_other_things_are_none(name: str) -> None:
+    assert not names_unit(name)
+
+
+def test_numbers_that_are_named_after_persons_stay_features() -> None:
+    """A number of visits, or an age of patients, is no person; a hint comes only where values hardly repeat."""
+    cells = {"num_visits": [k % 60 for k in range(4 * N)], "patient_age": [k % 70 for k in range(4 * N)]}
+    table = read_table(cells | {"account_balance": [k * 7919 % 10_007 for k in range(1, 4 * N + 1)]})
+    schema = draft(table)
+    assert [*schema.columns] == ["num_visits", "patient_age", "account_balance"]
+    assert unit_columns(table, schema) == ["account_balance"]
 
 
 def test_odd_public_cells_are_named_with_their_line(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from terrine.errors import DataError, InputError
 from terrine.schema import Encoder, Schema, Table, draft, labels, read_table, units
+from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
 
 
 def cells(table: Table) -> dict[str, list[Any]]:
@@ -226,3 +227,32 @@ def test_a_folder_of_texts(tmp_path: Path) -> None:
             read_table(tmp_path, unit=bad)
     with pytest.raises(InputError, match="a table has a column"):
         read_table({"a": [1]}, unit="(a)")
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "in_header"),
+    [
+        ("a,b\nx,ü\n".encode(), None, None),
+        ("\ufeffa,b\r\nx,ü\r\n".encode(), None, None),
+        ("a,b\r\nx,y\r\nx,ü\r\n".encode("cp1252"), 3, None),
+        ("a,b\rx,ü\r".encode("cp1252"), 2, None),
+        ("\nä,b\nx,y\n".encode("cp1252"), 2, 2),
+        ("a,b\n".encode("utf-16"), 1, 1),
+        (b"", None, None),
+    ],
+)
+def test_the_first_line_with_bytes_that_are_not_utf8(
+    tmp_path: Path, content: bytes, line: int | None, in_header: int | None
+) -> None:
+    for name, packed in (("t.csv", content), ("t.csv.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(packed)
+        assert not_utf8(tmp_path / name) == line
+        if content.count(b"\r") != 2 or b"\n" in content:
+            assert not_utf8(tmp_path / name, header=True) == in_header
+    if line is not None:
+        with pytest.raises(DataError, match=rf"t\.csv, line {line}: there are bytes that are not UTF-8"):
+            refuse_not_utf8(tmp_path / "t.csv")
+        wide = content[:2] == b"\xff\xfe"
+        assert f"iconv -f {'utf-16' if wide else 'cp1252'}" in utf8_advice(tmp_path / "t.csv")
+        assert "once it is unpacked" in utf8_advice(tmp_path / "t.csv.gz")
+    assert not_utf8(tmp_path) is None

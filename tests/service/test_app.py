@@ -15,6 +15,7 @@ from tests.service.tasks import CLASSES, Service, TinyTeachers, bearer, label, r
 from terrine import Ledger
 from terrine.errors import OrderGridWarning
 from terrine.ledger.merkle import EMPTY, is_consistent, is_included
+from terrine.relations import Relation
 from terrine.service.app import Limits
 
 
@@ -388,6 +389,12 @@ def test_openapi_names_every_status_and_gives_examples(http):
     assert set(labels["responses"]) == {"200", "400", "401", "402", "409", "410", "413", "415", "422", "429", "503"}
     assert labels["requestBody"]["content"]["application/json"]["example"]["rows"]
     assert "application/x-npy" in labels["requestBody"]["content"]
+
+
+def test_openapi_names_every_relation(http):
+    found = http.get("/openapi.json").json()["components"]["schemas"]["Guarantee"]["properties"]["relation"]
+    for one in Relation:
+        assert one.value in found["description"]
 
 
 def test_openapi_says_how_long_each_kind_of_body_may_be(http):

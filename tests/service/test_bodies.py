@@ -270,3 +270,12 @@ def test_a_row_is_read_as_fast_as_its_json():
         return found.astype(np.float32)
 
     assert seconds(lambda: read_json(body, format, at_most=100, n_classes=10)) < 2.5 * seconds(plain)
+
+
+def test_shares_where_bytes_are_wanted_are_told_how_to_become_them():
+    images = RowFormat(shape=(2, 2), dtype="uint8")
+    with pytest.raises(InputError, match=r'one does not\. Pixels .* by \(x \* 255\)\.round\(\)\.astype\("uint8"\)'):
+        images.rows(np.full((3, 2, 2), 0.5), at_most=10)
+    with pytest.raises(InputError, match=r"one does not\.$"):
+        images.rows(np.full((3, 2, 2), 300), at_most=10)
+    assert images.rows(np.full((3, 2, 2), 255.0), at_most=10).dtype == np.uint8

@@ -72,7 +72,7 @@ def test_errors_have_their_types(tmp_path):
         other.label(rows_of(2, seed=4), request_id="e")
         with pytest.raises(BudgetError, match="left: 0 queries"):
             other.label(rows_of(2, seed=5), request_id="f")
-        with pytest.raises(ServiceError, match="unknown_key"):
+        with pytest.raises(ServiceError, match=r"not know this key \(from key=\), or it was revoked\. Ask .* new one"):
             RemoteLabeller(url, key="terrine_nobody", retries=0)
 
 

@@ -26,6 +26,7 @@ from terrine.runs.probe import ProbeRun
 from terrine.service.app import Limits, make_probe_app
 from terrine.service.client import RemoteLabeller
 from terrine.service.keys import Keys
+from terrine.service.schemas import About, Budget
 from terrine.students import load_student
 
 SECRET = ("private.csv", "public.csv", "test.csv")
@@ -96,7 +97,10 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     made = terrine("keys", "create", folder, "--name", "a")
     assert made.code == 0, made.err
     assert "Labels cost nothing" in made.err
+    instead = f"{folder / 'student'} (terrine learn {folder} makes it) may be given away instead, and gives prob"
+    assert instead in made.err
     (key,) = made.out.split()
+    assert json.loads(terrine("keys", "create", folder, "--name", "b", "--json").out)["left"] == {}
     entries = Ledger(folder / "ledger.sqlite").summary().entries
     assert not serving._has_other_student(folder)
     (folder / "student").mkdir()
@@ -116,6 +120,9 @@ def test_labels_by_the_command_and_a_client(folder, trained, terrine):
     assert said[0].startswith("The probe and newest entries are intact.")
     assert said[1].startswith("Labels cost nothing")
     assert said[2] == f"Labels are the probe's. {folder / 'student'} is another model, which the service does not ask."
+    assert f"{folder / 'student'} may be given away instead, and gives probabilities too." in said[3]
+    assert said[3].endswith("The service gives classes alone.")
+    assert said[4].startswith("To stop: Ctrl-C.")
     np.testing.assert_array_equal(given.labels, expected)
     assert (given.outcomes == Outcome.TEACHERS).all()
     assert given.secure
@@ -142,6 +149,7 @@ def test_a_run_by_url(service, trained, tmp_path, terrine):
     assert service.ledger.summary().entries == before
     shown, own = json.loads(done.out)["guarantee"], json.loads((folder / "guarantee.json").read_text())
     names = ("epsilon", "delta", "relation", "basis", "mechanism", "steps_kept", "planned_units", "features", "route")
+    names = (*names, "measured")
     assert {name: shown[name] for name in names} == {name: own[name] for name in names}
     assert (shown["publishable"], shown["labeled"], shown["service"]) == (True, 200, url)
     assert shown["ledger"]["id"] == own["ledger"]["id"]
@@ -191,6 +199,11 @@ def test_what_is_said_of_it(service, rows):
     assert about["guarantee"]["epsilon"] == shown["epsilon"]
     assert (budget["queries"], budget["answers"], budget["room"], budget["open"]) == (0, 0, None, 0)
     assert (budget["share_spent"], budget["labels_free"]) == (1, True)
+    assert budget["left"] == {}  # not a number of steps, of which 0 would be left
+    assert repr(Budget(**budget)).startswith("Budget(words='The training, and all labels together, have ε = ")
+    assert str(Budget(**budget)).startswith("words=")
+    assert about["measured"] == shown["measured"]
+    assert About(**about).measured.read().words == shown["measured"]["words"] != ""
     assert "Labels cost nothing, however many rows they are of" in budget["words"]
     assert asked.status_code == 404
     assert "no request is kept" in asked.json()["error"]["message"]

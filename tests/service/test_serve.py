@@ -146,7 +146,8 @@ def test_a_student_through_the_service_has_the_same_answers_as_locally(run_folde
     said = server.said.splitlines()
     assert "dashboard" in said[0]
     assert said[1] == "Left of the budget: 150 answers to at most 200 questions."
-    lines = [json.loads(line) for line in said[2:]]
+    assert said[2] == "To stop: Ctrl-C. Whoever waits then is answered first."
+    lines = [json.loads(line) for line in said[3:]]
     asked = [line for line in lines if line.get("route") == "/v1/labels"]
     assert [line["rows"] for line in asked[:3]] == [64, 64, 22]
     assert set(asked[0]) == {"time", "level", "event", "method", "route", "status", "ms", "key", "rows"}

@@ -63,6 +63,7 @@ def init_command(
     whether it is the public file over again.
     """
     from terrine.cli.first_look import check_apart, next_steps, remarks
+    from terrine.schema.tables import refuse_not_utf8
 
     if not 0 < epsilon < math.inf:
         raise InputError(f"--epsilon must be above 0, got {epsilon:g}.")
@@ -74,6 +75,9 @@ def init_command(
     for path in (private, *([] if test is None else [test])):
         if (own := _kind(path)) != kind:
             raise InputError(f"{path.name} is {own} and {public.name} is {kind}: they must be of one kind.")
+    for path in (public, *([] if test is None else [test])):
+        refuse_not_utf8(path)
+    refuse_not_utf8(private, header=True)  # what is below the header decides nothing
     check_apart(private, public, option="--public")
     if test is not None:
         check_apart(private, test, option="--test")
@@ -105,7 +109,7 @@ def init_command(
     print(f"{out}: the settings, with comments; change what you like.")
     if schema is not None:
         print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
-    for one in remarks(private, public, schema, classes=names):
+    for one in remarks(private, public, schema, classes=names, unit=unit):
         print(f"- {one}")
     print("\n".join(next_steps(private, out, table=table)))
 
@@ -310,7 +314,8 @@ def predict_command(
     accept_unreadable: Annotated[
         bool,
         typer.Option(
-            "--accept-unreadable", help="Go on where most cells of a column cannot be read; they count as missing."
+            "--accept-unreadable",
+            help="Go on where most cells of a column cannot be read, or none is in the schema's list.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file --out of different content.")] = False,
@@ -318,7 +323,7 @@ def predict_command(
     """Apply a student to new rows: a class and probabilities for each.
 
     Columns are found by name, in any order; what a schema ignores may be there or not. Numbers, dates and flags that
-    cannot be read are told, and count as missing.
+    cannot be read are told, and count as missing; so are words that the schema does not list, which count as "other".
     """
     from terrine.students import load_student
     from terrine.students.predict import write_predictions

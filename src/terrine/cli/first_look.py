@@ -13,6 +13,7 @@ from terrine.schema import Schema, Table, read_table
 from terrine.schema.cells import UNREADABLE, choices
 from terrine.schema.drafting import names_unit, odd_cells, unit_columns
 from terrine.schema.schema import nearest
+from terrine.schema.tables import texts_not_utf8
 from terrine.students.verdict import listed
 
 
@@ -49,7 +50,24 @@ def check_columns(
         )
 
 
-def remarks(private: Path, public: Path, schema: Schema | None, *, classes: Sequence[str]) -> list[str]:
+def file_hints(folder: Path, *, how: str = "begin again with a pattern: --unit '^([^_]+)_'") -> list[str]:
+    """What the guarantee is for where rows are files and no pattern says whose they are; none for arrays.
+
+    Args:
+        how: to give such a pattern.
+    """
+    if not folder.is_dir() or (folder / "X.npy").is_file():
+        return []
+    return [
+        "Nothing says whose a file is, so that the guarantee is for one file: a person with several files is protected "
+        f"for one of them at a time, and not as a person. If the files' names say whose they are, {how} takes ann from "
+        "ann_1.png and ann_2.png. If they do not, rename them so."
+    ]
+
+
+def remarks(
+    private: Path, public: Path, schema: Schema | None, *, classes: Sequence[str], unit: str | None
+) -> list[str]:
     """What its owner should know before going on."""
     found = []
     if labels := _public_labels(public, schema, classes):
@@ -58,7 +76,9 @@ def remarks(private: Path, public: Path, schema: Schema | None, *, classes: Sequ
             "how often they are right. They must be labels that anyone may see; if they are not, take them out."
         )
     if schema is None or public.is_dir():
-        return found
+        odd = None if schema is None else texts_not_utf8(public)
+        found += [] if odd is None else [odd]
+        return found if unit is not None else [*found, *file_hints(public)]
     rows = read_table(public)
     found += _misspelled(rows, schema, public)
     only_private = [name for name in read_table(private).names if name not in rows.names]

@@ -31,8 +31,10 @@ def schema_command(
     from terrine.cli.first_look import unit_hints
     from terrine.schema import draft, read_table
     from terrine.schema.drafting import odd_cells
+    from terrine.schema.tables import refuse_not_utf8
 
     listed = None if classes is None else [one.strip() for one in classes.split(",")]
+    refuse_not_utf8(public)
     table = read_table(public)
     found = draft(table, label=label, classes=listed, unit=unit, ignore=ignore or (), source=public.name)
     print(found.to_toml(), end="")
@@ -58,17 +60,21 @@ def check_command(
     """
     from terrine.schema import Schema, check, read_table
     from terrine.schema.checking import summary
+    from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
 
     try:
         known = Schema.from_toml(schema.read_text(encoding="utf-8"))
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{schema.name}: {error}") from None
+    refuse_not_utf8(table, header=True)
     found = read_table(table)
     faults = check(known, found, role=table.name, public=public)
     print(_SECRET)
     for column, what in ((known.label, "label"), (known.unit, "unit")):
         if column is not None and column not in found.names and not public:
             print(f'no column "{column}" ({what}): all else is checked')
+    if (odd := not_utf8(table)) is not None:
+        print(f"line {odd}: {utf8_advice(table)}")
     for line in summary(known, found, faults):
         print(line)
     if faults and most:
@@ -78,5 +84,5 @@ def check_command(
         print(f"{word} {fault.line}: " + (f'"{fault.column}": {fault.what}' if fault.column else fault.what))
     if len(faults) > most:
         print(f"... and {len(faults) - most:,} more (--most {len(faults)})")
-    if not faults:
+    if not faults and odd is None:
         print("no faults")

@@ -124,8 +124,11 @@ def serve(
     print(left)
     if by_probe and _has_other_student(folder):
         print(f"Labels are the probe's. {folder / 'student'} is another model, which the service does not ask.")
+    if by_probe:
+        print(_instead(folder))
     if not any(key.revoked is None for key in _keys(folder, ledger).list()):
         print(f"Nobody has a key yet: terrine keys create {folder} --name NAME")
+    print("To stop: Ctrl-C. Whoever waits then is answered first.")
     sys.stdout.flush()
     config: dict[str, Any] = {
         "version": 1,
@@ -165,6 +168,16 @@ def _has_other_student(folder: Path) -> bool:
         return bool(card["training"]["settings"]["student"] != "Probe")
     except (OSError, ValueError, KeyError, TypeError):
         return False  # there is none yet
+
+
+def _instead(folder: Path) -> str:
+    """A probe need not be served at all."""
+    student = folder / "student"
+    made = "" if student.is_dir() else f" (terrine learn {folder} makes it)"
+    return (
+        f"No service is needed: {student}{made} may be given away instead, and gives probabilities too. The service "
+        "gives classes alone."
+    )
 
 
 def left_in_words(summary: Summary) -> str:
@@ -286,11 +299,14 @@ def create_command(
     key = _keys(folder, ledger).create(name, role="admin" if admin else "client", quota=quota)
     if as_json:
         role = "admin" if admin else "client"
-        print_json({"name": name, "role": role, "quota": quota, "key": key, "left": summary.remaining})
+        left = {} if isinstance(summary.budget, TrainingBudget) else summary.remaining  # of a training nothing runs out
+        print_json({"name": name, "role": role, "quota": quota, "key": key, "left": left})
     else:
         print(key)
         print("Keep it: it cannot be shown again.", file=sys.stderr)
         print(left_in_words(summary), file=sys.stderr)
+        if isinstance(summary.budget, TrainingBudget):
+            print(_instead(folder), file=sys.stderr)
 
 
 @keys_app.command("revoke")

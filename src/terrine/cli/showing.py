@@ -87,6 +87,7 @@ def describe(source: Path, *, folder: Path, as_json: bool, plot: Path | None) ->
             print_probe_dry_run(found)
         print_advice(found.advice)
         if not begun:
+            _say_whom_it_is_for(path)
             _ask_for_check(path)
         if plot is not None:
             print(f"Plot: {plot}")
@@ -99,6 +100,17 @@ def _same_settings(settings: Path, folder: Path) -> bool:
 
     kept = folder / "config.toml"
     return kept.is_file() and not differences(read_settings(settings), read_settings(kept))
+
+
+def _say_whom_it_is_for(settings: Path) -> None:
+    """Of files in folders without a pattern for whose they are: not for persons."""
+    from terrine.cli.first_look import file_hints
+    from terrine.runs.config import ProbeConfig, RunConfig, read_settings
+
+    given = read_settings(settings)
+    if isinstance(given, RunConfig | ProbeConfig) and given.data.public is not None and given.data.unit is None:
+        for one in file_hints(given.data.public, how="name a pattern, data.unit = '^([^_]+)_'; it"):
+            print(f"- {one}")
 
 
 def _ask_for_check(settings: Path) -> None:
@@ -161,12 +173,13 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_column(justify="right")
     table.add_column()
     planned = "which is public here" if found.units.public else "planned; the true number stays private"
-    table.add_row("units", f"{found.units.number:,}", f"{planned}; {escape(found.data)}")
+    one = "row" if found.guarantee.relation in (Relation.ROW_REPLACED, Relation.ROW_ADDED) else "unit"
+    table.add_row(f"{one}s", f"{found.units.number:,}", f"{planned}; {escape(found.data)}")
     table.add_row("features", f"{found.plan.settings.n_features:,}", f"of each row, of kind {found.features}")
-    table.add_row("steps", f"{found.plan.settings.steps:,}", "of one training; each adds up a gradient of every unit")
+    table.add_row("steps", f"{found.plan.settings.steps:,}", f"of one training; each adds up a gradient of every {one}")
     if found.plan.settings.measured:
         table.add_row("measured", "1", "one more sum, in the same ε: how often the probe is right about its rows")
-    table.add_row("clip", f"{found.clip:.3g}", "the longest gradient of one unit")
+    table.add_row("clip", f"{found.clip:.3g}", f"the longest gradient of one {one}")
     table.add_row("noise", f"{found.noise:.3g}", "standard deviation, on every number of a sum")
     table.add_row("labels", f"{found.n_public:,}", f"all public rows, in {found.n_classes} classes; they cost nothing")
     table.add_row("student", found.student, "")
@@ -178,7 +191,7 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
         also = ' and route = "probe"' if found.choice and found.guarantee.relation == Relation.ROW_REPLACED else ""
         print(
             f'- With neighbors = "unit_added"{also} in [privacy] half the noise would be enough for this ε. The '
-            "guarantee is then for a unit that is added or removed, not for one that changes into another."
+            f"guarantee is then for a {one} that is added or removed, not for one that changes into another."
         )
 
 
@@ -224,6 +237,7 @@ def print_dry_run(found: DryRun) -> None:
     epsilon = f"[bold]{round_up(found.guarantee.epsilon)}[/bold]"
     why = "of a tested release, whether it passes or not" if found.tested else "worst case: whatever the votes are"
     table.add_row("ε of the budget", epsilon, f"δ={found.guarantee.delta:g}, {why}")
+    table.add_row("neighbors", "", found.guarantee.relation.sentence)
     Console().print(table)
     for words in (*found.tested, *found.cost):
         print(f"- {words}")

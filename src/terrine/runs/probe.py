@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -250,6 +250,7 @@ class ProbeRun(Learning):
             rows=rows,
             secure=shown.secure_noise,
             facts={name: getattr(shown, name) for name in TRAINING},
+            measured=None if shown.measured is None else asdict(shown.measured),
         )
 
     def taught(self, *, progress: Progress | None) -> FittedStudent:

@@ -137,6 +137,7 @@ class RemoteRun(Answered):
                 secure_noise=answers.secure,
                 ledger=head,
                 service=self.config.labels.url,
+                measured=None if self.about.measured is None else self.about.measured.read(),
             )
             write_json(self.folder / "guarantee.json", shown.to_json())
             return answers

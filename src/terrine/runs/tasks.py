@@ -22,14 +22,14 @@ from terrine.datasets import (
     read_public,
     read_public_labels,
 )
-from terrine.errors import AdviceWarning, DataError, InputError
+from terrine.errors import AdviceWarning, DataError, InputError, UnreadWarning
 from terrine.runs.anew import or_anew
 from terrine.runs.config import DataConfig, PublicDataConfig
 from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Table, draft, is_table, read_table
 from terrine.schema.cells import choices, number_of
-from terrine.schema.checking import unread
+from terrine.schema.checking import refuse_spoiled, unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
-from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
+from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN, refuse_not_utf8
 
 Data = DataConfig | PublicDataConfig
 ENCODER = "encoder"  # the folder of a run's encoder
@@ -57,6 +57,8 @@ def task_of(data: DataConfig, *, run: Path | None = None, texts: bool = False) -
         begun = run is not None and (run / "partition.npz").is_file()
         if run is not None and begun and not texts and not (run / ENCODER / WEIGHTS_FILE).is_file():
             return _as_before(data)
+        if run is None or not (begun or (run / ENCODER).is_dir()):
+            _refuse_not_utf8(data)
         public = read_table(data.public)
         schema = schema_of(data, public)
         private_names = read_table(data.private, unit=data.unit if data.private.is_dir() else None)
@@ -90,6 +92,13 @@ def _refuse_private(data: DataConfig, file: Path | None, *, role: str) -> None:
         )
 
 
+def _refuse_not_utf8(data: Data) -> None:
+    """Of the files that anyone may see. What a private file holds below its header decides nothing."""
+    for file in (data.public, data.test):
+        if file is not None:
+            refuse_not_utf8(file)
+
+
 def public_task_of(
     data: PublicDataConfig,
     *,
@@ -109,8 +118,11 @@ def public_task_of(
             raise InputError(f"The classes of {data.name} are not those of the service, which has {len(classes)}.")
         return replace(found, private=None, public_y=None)
     assert data.public is not None
+    if run is None or not _begun(run):
+        _refuse_not_utf8(data)
     if is_table(data.public) and encoder is not None:
         public = _for_encoder(data, encoder)
+        _tell_unread(encoder.schema, public, role=data.public.name, refuse=run is None or not _begun(run))
         return _own_task(data, public=PublicData(encoder.transform(public)), classes=classes, encoder=encoder)
     if is_table(data.public):
         if data.schema_file is None:
@@ -127,6 +139,20 @@ def public_task_of(
             raise InputError(f"The schema's classes are not those of the service, which has {len(classes)}.")
         return _own_task(data, public=PublicData(made.transform(public)), classes=classes, encoder=made)
     return _own_task(data, public=read_public(data.public, image_shape=data.image_shape), classes=classes)
+
+
+def _begun(run: Path) -> bool:
+    """Whether rows were dealt, or asked about: what was accepted then is not refused now."""
+    return (run / "partition.npz").is_file() or (run / "answers.npz").is_file()
+
+
+def _tell_unread(schema: Schema, public: Table, *, role: str, refuse: bool) -> None:
+    """Warn of what cannot be read of rows that a service is to be asked about, and costs what other rows cost."""
+    found = unread(schema, public, role=role)
+    if refuse:
+        refuse_spoiled([one for one in found if one.what == "unreadable"], then="Nothing was asked.")
+    for one in found:
+        warnings.warn(str(one), UnreadWarning, stacklevel=2)
 
 
 def _for_encoder(data: PublicDataConfig, encoder: Encoder) -> Table:
@@ -178,6 +204,8 @@ def labelled_of(
         raise InputError("A rehearsal needs labeled public rows: name their file with --labelled.")
     assert data.public is not None
     if is_table(data.public):
+        refuse_not_utf8(data.public)
+        refuse_not_utf8(file)
         public = read_table(data.public)
         encoder = encoder_of(schema_of(data, public), public, role=data.public.name, run=None, texts=texts)
         X, y = read_labelled(file, encoder=encoder)
@@ -231,13 +259,13 @@ def schema_of(data: Data, public: Table, *, classes: Sequence[str] | None = None
 
 
 def unread_public(data: Data) -> list[str]:
-    """What cannot be read of a public table's numbers, dates and flags, by the run's schema, in sentences."""
+    """What cannot be read of a public table by the run's schema, in sentences: of categories, where none is listed."""
     if data.public is None or not is_table(data.public):
         return []
     public, name = read_table(data.public), data.public.name
     schema = schema_of(data, public)
     found = unread(schema, schema.match(public, role=name), role=name)
-    return [f"{one.in_words} The schema has {one.advice}." for one in found]
+    return [str(one) for one in found if one.what != "unknown" or one.spoils_the_column]
 
 
 def _roles(data: Data, classes: Sequence[str] | None) -> dict[str, Any]:
@@ -281,7 +309,7 @@ def encoder_of(schema: Schema, public: Table, *, role: str, run: Path | None, te
         kept = PlainTexts.from_files(files) if texts else Encoder.from_files(files)
         if kept.schema.digest == schema.digest:
             return kept
-        if (run / "partition.npz").is_file() or (run / "answers.npz").is_file():
+        if _begun(run):
             raise InputError(f"The schema has changed since rows were read in {run}. Put it back, or {or_anew(run)}")
     encoder = PlainTexts(schema) if texts else Encoder.fit(schema, matched)
     folder.mkdir(parents=True, exist_ok=True)

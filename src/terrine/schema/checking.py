@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine.errors import InputError
 from terrine.schema.cells import (
     ABOVE,
     BELOW,
@@ -22,12 +23,16 @@ from terrine.schema.cells import (
     number_of,
     units,
 )
+from terrine.schema.encoder import OTHER
 from terrine.schema.kinds import ISO, Category, Date, Flag, Kind, Number, Ordered, Text
 from terrine.schema.schema import Schema, nearest
 from terrine.schema.tables import Table
 
 _NO_CLASS = "unknown label"
-_NAMED, _WIDTH = 10, 60  # labels that a summary names, and characters of each
+_NAMED, _WIDTH = 10, 60  # labels or values that a sentence names, and characters of each
+_MEANT = 3  # unknown values of which a sentence says what they are like
+
+What = Literal["unreadable", "outside", "unknown"]
 
 
 @dataclass(frozen=True, order=True)
@@ -112,21 +117,24 @@ def _odd(schema: Schema, table: Table) -> Iterator[tuple[str, str, NDArray[np.bo
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """Cells of one column of numbers, dates or flags that cannot be used as they stand.
+    """Cells of one column that cannot be used as they stand.
 
     It quotes a cell, so that it is for tables that are public, or of whoever looks at them.
 
     Attributes:
+        what: they are no number, date or flag ("unreadable"); they can be read, and are beyond the schema's bounds
+            ("outside"); or the schema does not list them ("unknown").
         n, known: how many there are, of how many that are not blank.
-        outside: they can be read, and are beyond the schema's bounds.
+        first: the row of the first one, from 1.
         in_words: a sentence.
         advice: how cells should be written.
     """
 
     column: str
+    what: What
     n: int
     known: int
-    outside: bool
+    first: int
     in_words: str
     advice: str
 
@@ -135,38 +143,81 @@ class Unread:
         """More than half of them."""
         return 2 * self.n > self.known
 
+    @property
+    def spoils_the_column(self) -> bool:
+        """Whether hardly anything of the column is left: most of it cannot be read, or nothing is listed."""
+        match self.what:
+            case "unreadable":
+                return self.most
+            case "unknown":
+                return 1 < self.n == self.known
+            case "outside":
+                return False
+
+    def __str__(self) -> str:
+        return f"{self.in_words} The schema {'lists' if self.what == 'unknown' else 'has'} {self.advice}."
+
+    @property
+    def as_refusal(self) -> str:
+        """With what to do."""
+        return f'{self.in_words} Write "{self.column}" as {"one of " * (self.what == "unknown")}{self.advice}.'
+
 
 def unread(schema: Schema, table: Table, *, role: str) -> list[Unread]:
-    """What cannot be read of a table's numbers, dates and flags, by column; and where most cells are out of bounds.
+    """What cannot be read of a table by a schema, by column; and where most cells are out of bounds.
 
-    A category that the schema does not list is read, as "other".
+    Args:
+        role: what the table is called, as "new.csv".
     """
     found = []
     for name, kind in schema.columns.items():
-        if name not in table.names or not isinstance(kind, (Number, Date, Flag)):
+        if name not in table.names or isinstance(kind, Text):
             continue
         cells = table.column(name)
         state = decode(cells, kind, schema.missing).state
         known = int((state != MISSING).sum())
-        for outside, rows in ((False, state == UNREADABLE), (True, np.isin(state, (BELOW, ABOVE)))):
+        odd: What = "unknown" if isinstance(kind, (Category, Ordered)) else "unreadable"
+        cases: tuple[tuple[What, Any], ...] = (
+            (odd, state == UNREADABLE),
+            ("outside", np.isin(state, (BELOW, ABOVE))),
+        )
+        for what, rows in cases:
             n = int(rows.sum())
-            if not n or (outside and 2 * n <= known):
+            if not n or (what == "outside" and 2 * n <= known):
                 continue
             first = int(rows.argmax())
             where = f"row {first + 1}" if table.lines is None else f"line {table.lines[first]}"
-            what = "beyond the bounds of the schema" if outside else _UNREADABLE[type(kind)]
-            verb, become = ("is", "It counts") if n == 1 else ("are", "They count")
-            become = "Such cells are set to the nearest bound" if outside else f"{become} as missing"
+            how = _BEYOND if what == "outside" else _UNREADABLE[type(kind)] if what == "unreadable" else _UNLISTED
             said = (
-                f'{role}, column "{name}": {n:,} of {known:,} cells that are not blank {verb} {what}, the first in '
-                f"{where}: {str(cells[first])[:40]!r}. {become}."
+                f'{role}, column "{name}": {n:,} of {known:,} cells that are not blank {"is" if n == 1 else "are"} '
+                f"{how}, the first in {where}: {str(cells[first])[:40]!r}. {_become(kind, what, n)}"
             )
             advice = _written(kind, cells[rows])
-            found.append(Unread(column=name, n=n, known=known, outside=outside, in_words=said, advice=advice))
+            found.append(
+                Unread(column=name, what=what, n=n, known=known, first=first + 1, in_words=said, advice=advice)
+            )
     return found
 
 
-def _written(kind: Number | Date | Flag, cells: NDArray[Any]) -> str:
+def refuse_spoiled(found: Sequence[Unread], *, then: str) -> None:
+    """Refuse a table of which a column is spoiled.
+
+    Args:
+        then: what has not happened, and how to go on all the same.
+    """
+    if spoiled := [one.as_refusal for one in found if one.spoils_the_column]:
+        raise InputError(f"{' '.join(spoiled)} {then}")
+
+
+def _become(kind: Kind, what: What, n: int) -> str:
+    """What odd cells count as."""
+    if what == "outside":
+        return "Such cells are set to the nearest bound."
+    become = "It counts" if n == 1 else "They count"
+    return f'{become} as "{OTHER}".' if isinstance(kind, Category) else f"{become} as missing."
+
+
+def _written(kind: Kind, cells: NDArray[Any]) -> str:
     """How the schema wants cells."""
     match kind:
         case Number(decimal=decimal):
@@ -178,8 +229,26 @@ def _written(kind: Number | Date | Flag, cells: NDArray[Any]) -> str:
             return "dates as 2026-01-31" if format == ISO else f"dates as {format}"
         case Flag():
             return "yes or no"
+        case Category(values=values) | Ordered(values=values):
+            more = f" and {len(values) - _NAMED:,} more" if len(values) > _NAMED else ""
+            return ", ".join(f'"{value[:_WIDTH]}"' for value in values[:_NAMED]) + more + _meant(cells, values)
+        case Text():
+            return "texts"
 
 
+def _meant(cells: NDArray[Any], values: Sequence[str]) -> str:
+    """For the commonest unknown values, the listed ones that are like them."""
+    different, places = interned(cells)
+    counts = Counter(dict(enumerate(np.bincount(places).tolist())))
+    found = []
+    for k, _ in counts.most_common(_MEANT):
+        close = nearest(different[k][:_WIDTH], values)
+        if close is not None:
+            found.append(f'"{close[:_WIDTH]}" for {different[k][:_WIDTH]!r}')
+    return f" (perhaps {', '.join(found)})" if found else ""
+
+
+_BEYOND, _UNLISTED = "beyond the bounds of the schema", "not in the schema's list"
 _UNREADABLE: dict[type[Kind], str] = {
     Number: "not a number",
     Date: "not a date",

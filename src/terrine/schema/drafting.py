@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,20 @@ _ID_NAME = re.compile(
     r"|^(patient|person|customer|client|user|member|respondent|subject|participant|employee|student|household)(id|no|nr)?$",
     re.IGNORECASE,
 )
+# Parts of names, in the tongues that we know some of. Umlauts may be written ae, oe and ue.
+_NUMBERS = """
+id ids uid uuid guid key nr no num number nummer numero número numéro nro kennung kennzeichen kennziffer index schlüssel
+schluessel clave codice identifier identifiant matricule ssn mrn nhs nin dni cpf cedula cédula passport email mail iban
+"""
+_PERSONS = """
+patient patienten paciente paziente person personen persona personne customer kunde kunden kundin client cliente klient
+member mitglied mitglieder miembro socio adherent adhérent user nutzer benutzer utilisateur usuario utente account konto
+respondent subject proband probanden participant teilnehmer employee mitarbeiter student schüler schueler household
+haushalt versicherter versicherte versicherten insured assuré assure policyholder versicherungsnehmer subscriber
+abonnent bürger buerger citizen beneficiary
+"""
+_NUMBER_WORDS, _PERSON_WORDS = frozenset(_NUMBERS.split()), frozenset(_PERSONS.split())
+_COMPOUND = re.compile(f"({'|'.join(_PERSON_WORDS)})s?({'|'.join(_NUMBER_WORDS)})")
 NEARLY = 0.5  # different values a row, from which a column that is named like an id is one
 MANY = 20  # different values, below which a column that is named like an id is a list of a few things, as wards are
 MOSTLY = 0.8  # share of cells that are numbers, from which a column that is no number is worth a word
@@ -127,7 +143,7 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     if len(found) == 2 and {flag_of(cell) for cell in found} == {0.0, 1.0}:
         return Flag(blanks=blanks), f"values: {', '.join(found)}"
     unique = len(found) == n_rows >= FEW_ROWS
-    if not unique and names_unit(name) and len(found) >= max(MANY, NEARLY * n_there) and all(map(_is_code, found)):
+    if not unique and _named_like_id(name) and len(found) >= max(MANY, NEARLY * n_there) and all(map(_is_code, found)):
         raise _Ignored(f"named like an id, with {len(found):,} different values in {n_rows:,} public rows")
     for decimal in (".", ","):
         numbers = {cell: number_of(cell, decimal) for cell in found}
@@ -152,20 +168,55 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     return Text(characters=median <= SHORT, blanks=blanks), note
 
 
-def names_unit(name: str) -> bool:
-    """Whether a column's name looks as if the column said whose a row is."""
+def _named_like_id(name: str) -> bool:
+    """By its name alone; narrower than `names_unit`, since such a column may be left out of a draft."""
     return _ID_NAME.search(name.strip()) is not None
 
 
+def names_unit(name: str) -> bool:
+    """Whether a column's name looks as if the column said whose a row is, in English or a few other languages.
+
+    Examples:
+        >>> [names_unit(one) for one in ("KundenNr", "MemberID_t", "client id", "Versicherten-Nummer", "age")]
+        [True, True, True, True, False]
+    """
+    parts = _parts(name)
+    return _surely_names_unit(name) or bool({*parts[:1], *parts[-1:]} & (_PERSON_WORDS | _NUMBER_WORDS))
+
+
+def _surely_names_unit(name: str) -> bool:
+    """Where nothing else is likely to have the name: a person, or a person's number."""
+    parts = _parts(name)
+    pairs = map(set, pairwise(parts))
+    within = any(pair & _PERSON_WORDS and pair & _NUMBER_WORDS for pair in pairs)
+    whole = any(map(_COMPOUND.fullmatch, parts)) or (len(parts) == 1 and parts[0] in _PERSON_WORDS)
+    return _named_like_id(name) or within or whole
+
+
+def _parts(name: str) -> list[str]:
+    """The words of a name, whether they are set apart by signs or by capitals."""
+    name = unicodedata.normalize("NFC", name)
+    spaced = "".join(
+        f" {one}" if one.isupper() and (not before.isupper() or after.islower()) else one
+        for before, one, after in zip(" " + name, name, name[1:] + " ", strict=False)
+    )
+    return re.findall(r"[^\W\d_]+", spaced.casefold())
+
+
 def unit_columns(public: Table, schema: Schema) -> list[str]:
-    """Columns of a public table that look as if they said whose a row is: by name, or a code in every row."""
+    """Columns of a public table that look as if they said whose a row is: by name, or a code in every row.
+
+    A name that may as well be another thing's ("patient_age", "no_of_visits") counts where at least half as many values
+    differ as there are rows.
+    """
     found = []
     for name in public.names:
         if name in (schema.label, schema.unit) or not (names_unit(name) or name in schema.ignore):
             continue
         cells = {cell for cell in interned(public.column(name))[0] if not is_missing(cell, frozenset(MISSING))}
         coded = len(cells) == len(public) >= FEW_ROWS and not any(number_of(cell) is not None for cell in cells)
-        several = len(cells) > 2 and len(cells) >= min(MANY, NEARLY * len(public))
+        enough = NEARLY * len(public) if not _surely_names_unit(name) else min(MANY, NEARLY * len(public))
+        several = len(cells) > 2 and len(cells) >= enough
         if all(map(_is_code, cells)) and (coded or (several and names_unit(name))):
             found.append(name)
     return found

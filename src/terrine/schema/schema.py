@@ -95,6 +95,11 @@ class Schema:
             elif column is None and needed:
                 raise InputError(f"The schema has no {what}: add `{what}` to it.")
         known = {*wanted, *self.ignore}
+        if any("\ufffd" in name for name in table.names if name not in known):
+            raise DataError(
+                f'{role}: the names of its columns have bytes that are not UTF-8. Save it as "CSV UTF-8", as Excel '
+                "calls it, or convert it: iconv -f cp1252 -t utf-8"
+            )
         absent = [name for name in wanted if name not in table.names]
         extra = [name for name in table.names if name not in known]
         if 2 * len(absent) > len(wanted):

@@ -102,7 +102,7 @@ def make_probe_app(
     """
     if not isinstance(ledger.budget, TrainingBudget):
         raise InputError("The ledger does not pay for the training of a probe: its labels would have no guarantee.")
-    offer = _Offer(probe, probe.classes, probe=probe.facts)
+    offer = _Offer(probe, probe.classes, probe=probe.facts, measured=probe.measured)
     return _app(_Service(offer, ledger, keys, probe.rows, limits or Limits()))
 
 
@@ -115,6 +115,7 @@ class _Offer:
     n_teachers: int | None = None
     mechanisms: tuple[Mechanism, ...] = ()
     probe: JsonObject | None = None
+    measured: JsonObject | None = None
 
 
 def _app(service: "_Service") -> FastAPI:
@@ -260,6 +261,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
             n_teachers=offer.n_teachers,
             mechanism=mechanisms[0] if mechanisms else None,
             probe=None if offer.probe is None else schemas.Training(**offer.probe),
+            measured=None if offer.measured is None else schemas.Measured(**offer.measured),
             rounds=mechanisms if len(mechanisms) > 1 else [],
             guarantee=schemas.Guarantee(**numbers.guarantee.to_json()),
             key=key.name,

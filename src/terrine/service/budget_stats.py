@@ -57,7 +57,7 @@ class PublicNumbers:
             queries=0 if self._price is None else found.queries,  # a training's steps are no queries
             answers=found.answers,
             open=found.unsettled,
-            left=found.remaining,
+            left={} if self._price is None else found.remaining,  # a training's steps are all taken
             labels_free=self._price is None,
             room=None if self._price is None else room(found.remaining, self._price),
             secure=found.secure,

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from functools import cached_property
@@ -32,6 +33,7 @@ from terrine.errors import (
     ServiceError,
     TestedRowsError,
     TestFailedError,
+    UnreadWarning,
 )
 from terrine.ledger import Head
 from terrine.ledger.entries import is_digest
@@ -84,6 +86,7 @@ class RemoteLabeller:
         timeout: float = 120.0,
         head: str | Path | None = None,
     ) -> None:
+        self._key_from = "key=" if key else KEY
         key = key or os.environ.get(KEY)
         if not key:
             raise InputError(f"No API key for {url}. Set {KEY} in the environment, or pass key=.")
@@ -177,7 +180,9 @@ class RemoteLabeller:
         Args:
             X: rows of numbers as the teachers take them; or, where the owner's rows are a table, a table (of pandas,
                 polars or Arrow, of `read_table`, lists by name, or a list of dicts), whose rows the service's encoder
-                makes numbers of, here. A label or a unit among its columns is left out.
+                makes numbers of, here. A label or a unit among its columns is left out. Cells that cannot be read, or
+                that the schema does not list, are warned of (`UnreadWarning`); where most of a column cannot be read,
+                the table is refused, and nothing asked.
         """
         round = _validate.integer("round", round, at_least=1)
         if round > len(self.rounds):
@@ -228,7 +233,10 @@ class RemoteLabeller:
     def _numbers(self, X: Any) -> NDArray[Any]:
         """Rows as they are sent."""
         if is_table_of_rows(X) and self._encoder is not None:
-            return self._encoder.numbers(X, role="X")
+            rows, told = self._encoder.read(X, role="X")
+            for one in told:
+                warnings.warn(str(one), UnreadWarning, stacklevel=3)
+            return rows
         return array_of(X, who="This label service")
 
     def close(self) -> None:
@@ -321,6 +329,11 @@ class RemoteLabeller:
                 raise TestedRowsError(message)
             case "bad_rows" | "bad_body" | "bad_request" | "body_too_large":
                 raise InputError(message)
+            case "unknown_key":
+                raise ServiceError(
+                    f"{self.url} does not know this key (from {self._key_from}), or it was revoked. Ask the service's "
+                    f"owner for a new one, and give it as key=, or in the environment as {KEY}."
+                )
             case _:
                 raise ServiceError(f"{self.url} refused the request. {code}: {message}")
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +18,12 @@ from numpy.typing import NDArray
 
 from terrine.datasets.tables import is_frame
 from terrine.errors import DataError, InputError
-from terrine.schema import Encoder, Table, read_table
+from terrine.schema import Encoder, Schema, Table, read_table
+from terrine.schema.checking import Unread, refuse_spoiled, unread
+from terrine.schema.schema import nearest
 
+_MOST = 50  # names of columns that are compared with others
+_NOTHING = "Nothing was asked, and nothing charged. A cell that is missing may be null (in Python None)."
 _ADVICE = "Name columns as the owner's table does: schema.toml of GET /v1/encoder lists them"
 
 
@@ -41,13 +46,21 @@ class EncoderFiles:
         """Made of the files; nothing in them is executed."""
         return Encoder.from_files(self.files)
 
-    def numbers(self, X: Any, *, role: str) -> NDArray[np.float32]:
-        """Rows of a table as the owner's were made numbers; each row's depend on that row alone."""
-        table = read_table(_by_name(X, role=role) if isinstance(X, list) else X)
-        found = self.encoder.schema.match(table, role=role, advice=_ADVICE)
+    def read(self, X: Any, *, role: str) -> tuple[NDArray[np.float32], list[Unread]]:
+        """Rows of a table as the owner's were made numbers, and what of them could not be read.
+
+        Each row's numbers depend on that row alone. Where most of a column is no number, date or flag, the rows are
+        refused.
+        """
+        schema, listed = self.encoder.schema, isinstance(X, list)
+        table = read_table(_by_name(X, role=role) if listed else X)
+        _check_names(schema, table.names, role=f"{role}[0]" if listed else role)
+        found = schema.match(table, role=role, advice=_ADVICE)
         if not len(found):
             raise DataError(f"{role}: there is no row in it.")
-        return self.encoder.transform(found, role=role)
+        told = unread(schema, found, role=role)
+        refuse_spoiled([one for one in told if one.what == "unreadable"], then=_NOTHING)
+        return self.encoder.transform(found, role=role), told
 
     def packed(self) -> dict[str, str]:
         """As JSON takes them."""
@@ -77,3 +90,23 @@ def _by_name(rows: list[Any], *, role: str) -> dict[str, list[Any]]:
         if type(row) is not dict or row.keys() != names:
             raise InputError(f"{role}: row {k} must have the column names of row 1.")
     return {str(name): [row[name] for row in rows] for name in names}
+
+
+def _check_names(schema: Schema, names: Sequence[str], *, role: str) -> None:
+    """Say which columns misspelt names may mean; rows in a request have no line of column names to look at."""
+    absent = [name for name in schema.columns if name not in names]
+    known = {*schema.columns, *schema.ignore, schema.label, schema.unit}
+    said = []
+    for name in [name for name in names if name not in known][:_MOST]:
+        close = nearest(name[:100], absent[:_MOST])
+        if close is not None:
+            said.append(f"there is no column {_quoted(name)}; did you mean {_quoted(close)}?")
+    if said:
+        raise DataError(f"{role}: {' '.join(said)}")
+    if 2 * len(absent) > len(schema.columns):
+        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+        raise DataError(f"{role}: missing: {', '.join(map(_quoted, absent[:10]))}{more}. {_ADVICE}.")
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name[:60], ensure_ascii=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -18,15 +18,16 @@ from terrine.errors import BudgetError, InputError, QuotaError, TerrineError
 from terrine.labeller import Question
 from terrine.ledger import Ledger
 from terrine.mechanisms import ABSTAIN, Answers, Outcome
+from terrine.schema.checking import Unread
 from terrine.service.batching import Desk
 from terrine.service.callers import Callers
 from terrine.service.failures import refusal
 from terrine.service.keys import Key
 from terrine.service.limits import BytesInFlight, Limits, Refused
 from terrine.service.middleware import Metrics
-from terrine.service.parsing import NPY, SMALL, BodyError, RowFormat, read_json, read_npy
+from terrine.service.parsing import NPY, SMALL, BodyError, RowFormat, TableQuestion, read_json, read_npy
 from terrine.service.rounds import RoundQuestion, no_such_round
-from terrine.service.schemas import OUTCOMES, REQUEST_ID_LENGTH, WhyUnasked
+from terrine.service.schemas import OUTCOMES, REQUEST_ID_LENGTH, OddCells, WhyUnasked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +85,12 @@ class Labels:
 
             try:
                 of_round = self._round(request)
-                asked = RoundQuestion(**vars(await self._asked(request, hold)), round=of_round)
+                sent = await self._asked(request, hold)
+                asked = RoundQuestion(sent.X, sent.request_id, sent.student_proba, round=of_round)
                 n_rows = len(np.asarray(asked.X))
                 answers = await self._paced(asked, key)
-                return await self._response(request, asked.request_id, answers, key)
+                told = sent.told if isinstance(sent, TableQuestion) else ()
+                return await self._response(request, asked.request_id, answers, key, told)
             finally:
                 self._in_flight.remove(key.id, held)
         except BudgetError as error:
@@ -95,7 +98,9 @@ class Labels:
         except TerrineError as error:
             return refusal(request, error)
 
-    async def _response(self, request: Request, request_id: str, answers: Answers, key: Key) -> Response:
+    async def _response(
+        self, request: Request, request_id: str, answers: Answers, key: Key, unread: Sequence[Unread]
+    ) -> Response:
         outcomes = [OUTCOMES[Outcome(outcome)] for outcome in answers.outcomes.tolist()]
         request.state.rows = len(outcomes)
         self._metrics.answered(outcomes)
@@ -106,6 +111,7 @@ class Labels:
             "outcomes": outcomes,
             "why_unasked": await self._why_unasked(key) if "unasked" in outcomes else None,
             "secure": answers.secure,
+            "odd_cells": [OddCells.of_unread(one).model_dump() for one in unread],
         }
         return Response(to_json(told), media_type="application/json")
 

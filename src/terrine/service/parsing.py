@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from terrine.errors import InputError
 from terrine.labeller import Question
+from terrine.schema.checking import Unread
 from terrine.service.encoder_files import EncoderFiles
 
 NPY = "application/x-npy"
@@ -110,8 +111,15 @@ class RowFormat:
         with np.errstate(all="ignore"):
             taken = sent.astype(dtype)
         if not np.array_equal(taken, sent):
-            raise InputError(f"rows must be whole numbers that fit {dtype.name}; one does not.")
+            raise InputError(f"rows must be whole numbers that fit {dtype.name}; one does not.{_pixels(sent, dtype)}")
         return taken
+
+
+@dataclass(frozen=True, eq=False)
+class TableQuestion(Question):
+    """With what could not be read, where the rows are those of a table."""
+
+    told: tuple[Unread, ...] = ()
 
 
 def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -> Question:
@@ -129,11 +137,11 @@ def read_json(body: bytes, format: RowFormat, *, at_most: int, n_classes: int) -
         raise InputError(f"A request may have {TABLE} bytes of a table's rows in JSON; send fewer rows.")
     if table or len(body) <= SMALL:
         value = _object(body)
-        rows = _encoded(value["rows"], format, at_most=at_most) if table else None
-        rows = _nested("rows", value["rows"], format, at_most=at_most) if rows is None else rows
+        encoded = _encoded(value["rows"], format, at_most=at_most) if table else None
+        rows, told = encoded or (_nested("rows", value["rows"], format, at_most=at_most), [])
         proba = value.get("student_proba")
         given = None if proba is None else _nested("student_proba", proba, scores, at_most=at_most)
-        return Question(rows, value.get("request_id", ""), given)
+        return TableQuestion(rows, value.get("request_id", ""), given, told=tuple(told))
     spans = _spans(body)
     _names(spans)
     request_id: Any = _text(body, *spans["request_id"]) if "request_id" in spans else None
@@ -198,8 +206,8 @@ def _nested(name: str, value: Any, format: RowFormat, *, at_most: int) -> NDArra
     return _numbers(name, value, format).reshape(shape)
 
 
-def _encoded(value: Any, format: RowFormat, *, at_most: int) -> NDArray[Any] | None:
-    """Rows of a table as numbers; None where they are none."""
+def _encoded(value: Any, format: RowFormat, *, at_most: int) -> tuple[NDArray[Any], list[Unread]] | None:
+    """Rows of a table as numbers, and what of them could not be read; None where they are none."""
     if format.encoder is None or type(value) is not list or not value or type(value[0]) is not dict:
         return None
     if len(value) > at_most:
@@ -211,7 +219,8 @@ def _encoded(value: Any, format: RowFormat, *, at_most: int) -> NDArray[Any] | N
                     f"rows: row {k}, column {name[:60]!r}: a cell must be text, a number of at most 64 bits, true, "
                     "false or null."
                 )
-    return format.rows(format.encoder.numbers(value, role="rows"), at_most=at_most)
+    numbers, told = format.encoder.read(value, role="rows")
+    return format.rows(numbers, at_most=at_most), told
 
 
 def _numbers(name: str, values: list[Any], format: RowFormat) -> NDArray[Any]:
@@ -310,6 +319,13 @@ def _array(name: str, body: bytes, span: tuple[int, int], format: RowFormat, *, 
     if done != len(found):
         raise _misshapen(name, format)
     return found.reshape(n_rows, *format.shape)
+
+
+def _pixels(sent: NDArray[Any], dtype: np.dtype[Any]) -> str:
+    """Where bytes are wanted and shares were sent, as of pixels: how to make the ones of the others."""
+    if dtype != np.uint8 or sent.dtype.kind != "f" or not ((sent >= 0) & (sent <= 1)).all():
+        return ""
+    return ' Pixels from 0 to 1 become such in Python by (x * 255).round().astype("uint8").'
 
 
 def _misshapen(name: str, format: RowFormat) -> InputError:

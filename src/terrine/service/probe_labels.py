@@ -25,6 +25,7 @@ class ProbeLabels:
         rows: what ``predict`` takes.
         secure: whether all noise of the training was drawn by the secure sampler.
         facts: how the probe was trained, as `schemas.Training` has it.
+        measured: how right it is, as `schemas.Measured` has it.
     """
 
     predict: Callable[[NDArray[np.generic]], NDArray[np.int64]]
@@ -32,6 +33,7 @@ class ProbeLabels:
     rows: RowFormat
     secure: bool
     facts: JsonObject
+    measured: JsonObject | None = None
 
     def label_each(self, requests: Sequence[Question]) -> list[Answers | TerrineError]:
         """As `Labeller.label_each`; all rows are looked at together."""

@@ -6,8 +6,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from terrine import measured
 from terrine.accounting import curves
 from terrine.mechanisms import Outcome
+from terrine.schema.checking import Unread, What
 from terrine.service.parsing import NPY
 
 OutcomeName = Literal["answered", "withheld", "reinforced", "unasked"]
@@ -53,6 +55,32 @@ class Failure(_Shown):
     error: Problem
 
 
+class OddCells(_Shown):
+    """Cells of one column that could not be used as they stand; their rows are answered all the same."""
+
+    column: str
+    what: What = Field(
+        description="unreadable: no number, date or flag, so that they count as missing; unknown: words that the "
+        'schema does not list, which count as "other", or as missing where words have an order; outside: most are '
+        "beyond the schema's bounds, and set to the nearest."
+    )
+    cells: int = Field(ge=1, description="How many.")
+    of: int = Field(ge=1, description="Of how many in this column that are not blank.")
+    first_row: int = Field(ge=1, description="Of the request, from 1.")
+    message: str = Field(description="One line, for people, which quotes the first of these cells.")
+
+    @classmethod
+    def of_unread(cls, found: Unread) -> Self:
+        return cls(
+            column=found.column,
+            what=found.what,
+            cells=found.n,
+            of=found.known,
+            first_row=found.first,
+            message=str(found),
+        )
+
+
 class Labels(_Shown):
     """One label and one outcome per row, in order."""
 
@@ -68,6 +96,11 @@ class Labels(_Shown):
         description="Where some outcome is unasked, what had no room for it: the service's budget, or the key's quota.",
     )
     secure: bool = Field(description="Whether all noise was drawn by the secure sampler.")
+    odd_cells: list[OddCells] = Field(
+        [],
+        description="Of rows of a table, sent as objects: cells that could not be used as they stand, by column. Where "
+        "most of a column is no number, date or flag, the request is refused instead (bad_rows), and nothing charged.",
+    )
 
 
 class Guarantee(_Shown):
@@ -81,7 +114,7 @@ class Guarantee(_Shown):
     basis: str
     relation: str = Field(
         examples=["unit_any"],
-        description="What two neighbors may differ in: unit_any, unit_added, unit_replaced, row_replaced or "
+        description="What two neighbors may differ in: unit_any, unit_added, unit_replaced, row_added, row_replaced or "
         "one_teacher; or the owner's own words, after `own: `.",
     )
     neighbors: str = Field("", description="The same, for people.")
@@ -104,6 +137,26 @@ class Training(_Shown):
     features: int = Field(ge=1, description="Numbers that the probe sees of a row.")
 
 
+class Measured(_Shown):
+    """How right a probe is on its own private rows: numbers of units, each with noise, which are in its guarantee."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    right: float = Field(description="Units that it is right about; as each of these numbers, with noise.")
+    wrong: float
+    right_by_class: list[float] = Field(
+        description="By true class, in the order of `classes`. The noise may make a rare class's number negative: read "
+        "it as 0."
+    )
+    wrong_by_class: list[float]
+    noise: float = Field(gt=0, description="Standard deviation of the noise on each of these numbers.")
+    words: str = Field(description="The same for people, with shares and intervals where the noise does not hide them.")
+
+    def read(self) -> measured.Measured:
+        by_class = {name: tuple(getattr(self, name)) for name in ("right_by_class", "wrong_by_class")}
+        return measured.Measured(**{**self.model_dump(), **by_class})
+
+
 class About(_Shown):
     """What the service takes and gives."""
 
@@ -121,6 +174,11 @@ class About(_Shown):
         examples=[{"kind": "gnmax", "sigma": 40.0}], description="What draws an answer; null with a probe."
     )
     probe: Training | None = Field(None, description="How the probe was trained; null with teachers.")
+    measured: Measured | None = Field(
+        None,
+        description="How often the probe is right about the private rows that taught it, in all and by class, where "
+        "its training measured that.",
+    )
     rounds: list[dict[str, Any]] = Field(
         [],
         description="Where the service has several mechanisms, one for each round: `?round=2` asks the second. "
@@ -177,11 +235,13 @@ class Budget(_Shown):
     queries: int = Field(description="Charged so far, answered or not.")
     answers: int = Field(description="Charged so far.")
     open: int = Field(description="Queries that are charged and not settled: being answered, or left by a crash.")
-    left: dict[str, float]
+    left: dict[str, float] = Field(
+        description="Of each thing that the budget limits, such as queries and answers; empty with a probe."
+    )
     labels_free: bool = Field(
         False,
         description="Whether any number of rows is labeled at no cost: by a probe. Its training is paid for whole, so "
-        "that share_spent is 1 and left is empty, and nothing more will be charged.",
+        "that share_spent is 1 and nothing more will be charged; left is empty, since nothing runs out.",
     )
     room: int | None = Field(
         description="How many new queries fit, if every one is answered; 0: only queries answered before; null: any "
@@ -195,7 +255,12 @@ class Budget(_Shown):
     test: Literal["unasked", "open", "passed", "failed"] | None = Field(
         None, description="Of a tested release: how its test ended; unasked before it is charged, open before its bit."
     )
-    words: str
+    words: str = Field(description="The same, for people.")
+
+    def __repr_args__(self) -> Any:
+        """The words first: of all the numbers they say what matters."""
+        found = dict(super().__repr_args__())
+        return [("words", found.pop("words")), *found.items()]
 
 
 class Consistency(_Shown):

@@ -14,20 +14,16 @@ import numpy as np
 from terrine._files import write_atomically
 from terrine.datasets import read_public
 from terrine.datasets.readers import image_files
-from terrine.errors import DataError, InputError, TerrineWarning
+from terrine.errors import DataError, InputError, UnreadWarning
 from terrine.schema import is_table, read_table
-from terrine.schema.checking import Unread, unread
-from terrine.schema.tables import text_files
+from terrine.schema.checking import Unread, refuse_spoiled, unread
+from terrine.schema.tables import refuse_not_utf8, text_files, texts_not_utf8
 from terrine.students.api import FittedStudent
 
 _ADVICE = (
     "Name columns as in the student's schema.toml; add missing ones, with blank cells if need be; leave out further "
     "ones, or copy them with --keep"
 )
-
-
-class UnreadWarning(TerrineWarning):
-    """Cells of a table cannot be used as they stand, and count as missing."""
 
 
 def write_predictions(
@@ -45,7 +41,8 @@ def write_predictions(
     where the student gives probabilities.
 
     Args:
-        accept_unreadable: go on where more than half of a column's cells cannot be read.
+        accept_unreadable: go on where more than half of a column's cells cannot be read, or none is in the schema's
+            list.
         force: replace a file that is there with different content.
 
     Returns:
@@ -111,6 +108,9 @@ def _rows(
             f"{source.name} is a table, and this student has no schema: it takes arrays of shape "
             f"{student.about.row_shape}, in an .npy or .npz file."
         )
+    refuse_not_utf8(source)
+    if source.is_dir() and (said := texts_not_utf8(source)) is not None:
+        warnings.warn(said, UnreadWarning, stacklevel=2)
     table = read_table(source)
     for name in keep:
         if name not in table.names:
@@ -120,20 +120,19 @@ def _rows(
     found = schema.match(table.select(used), role=source.name, advice=_ADVICE)
     if not len(found):
         raise DataError(f"{source.name}: there is no row in it.")
-    _tell_unread(unread(schema, found, role=source.name), accept=accept_unreadable)
+    _tell(unread(schema, found, role=source.name), accept=accept_unreadable)
     files = {"file": [str(file.relative_to(source)) for file in text_files(source)]} if source.is_dir() else {}
     return student.encoder.transform(found), {**files, **{name: table.column(name).tolist() for name in keep}}
 
 
-def _tell_unread(found: Sequence[Unread], *, accept: bool) -> None:
-    """Warn of cells that cannot be read; refuse a column of which most cannot."""
-    if not accept and (most := [one for one in found if one.most and not one.outside]):
-        said = " ".join(f'{one.in_words} Write "{one.column}" as {one.advice}.' for one in most)
-        raise InputError(
-            f"{said} Nothing was written. To predict all the same, with such cells as missing: --accept-unreadable."
+def _tell(found: Sequence[Unread], *, accept: bool) -> None:
+    """Warn of cells that cannot be used; refuse a column of which hardly any can."""
+    if not accept:
+        refuse_spoiled(
+            found, then="Nothing was written. To predict all the same, without such cells: --accept-unreadable."
         )
     for one in found:
-        warnings.warn(f"{one.in_words} The schema has {one.advice}.", UnreadWarning, stacklevel=3)
+        warnings.warn(str(one), UnreadWarning, stacklevel=3)
 
 
 def _arrays(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:

@@ -100,7 +100,8 @@ def init_command(
     print(f"{out}: the settings, with comments; change what you like.")
     if schema is not None:
         print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
-    for one in remarks(private, public, schema, classes=names):
+    listed_in = None if classes is not None or test is None else test.name
+    for one in remarks(private, public, schema, classes=names, listed_in=listed_in):
         print(f"- {one}")
     print("\n".join(next_steps(private, out, table=table)))
 
@@ -236,8 +237,7 @@ def _settings(
         f"epsilon = {epsilon}  # the guarantee: smaller protects more, and teaches less",
         f"delta = {delta_for(planned):.0e}  # must be well below 1 / number of people",
         '# neighbors = "unit_added"  # take out the # at the front, and the guarantee is for a person or row that is',
-        "#   added or removed, not for one that changes into another: a probe then needs half the noise. Without a",
-        '#   column of persons it goes with route = "probe" alone',
+        "#   added or removed, not for one that changes into another: a probe then needs half the noise",
         'mechanism = "gnmax"  # of teachers, as consensus is',
         f"consensus = {consensus_for(planned / teachers)}  # an assumption: the share of teachers that agree on an",
         f"#   ordinary row, a guess for {planned // teachers:,} rows a teacher",

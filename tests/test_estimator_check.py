@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from terrine import PATEClassifier
-from terrine.errors import AdviceWarning, InputError, SecretError
+from terrine.errors import AdviceWarning, InputError, SecretError, SpendingWarning
+from terrine.schema import Number, Schema
 from terrine.sensitive import Sensitive
 
 PLAN = {"epsilon": 4.0, "delta": 1e-5, "planned_units": 2_000, "route": "probe"}
@@ -119,6 +120,18 @@ def test_a_clear_verdict_warns_of_nothing(model):
         warnings.simplefilter("error")
         model.fit(rows.drop(columns="who"), "ill", X_public=PUBLIC, unit=rows["who"])
     assert model.measured_.clear
+
+
+def test_the_card_names_a_unit_that_the_schema_or_a_series_names(tmp_path, model):
+    rows = labelled(2_000)
+    model.fit(rows.drop(columns="who"), "ill", X_public=PUBLIC, unit=rows["who"].rename("person"))
+    assert "share one person" in model.measured_.words
+    kinds = {name: Number(low=-9, high=99) for name in ("age", "size")}
+    model.set_params(schema=Schema(columns=kinds, unit="who"), classes=["no", "yes"])
+    with pytest.warns(SpendingWarning):
+        model.fit(rows, "ill", X_public=PUBLIC)
+    model.save(tmp_path / "student")
+    assert json.loads((tmp_path / "student" / "card.json").read_text())["unit_column"] == "who"
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -340,6 +340,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             self.schema_ = encoder.schema.with_roles(label=label, classes=names, unit=whose)
             encoder = replace(encoder, schema=self.schema_)
         self.encoder_ = encoder
+        if self.schema_ is not None and unit is None and groups is None:
+            self._unit_column = self.schema_.unit
         data, public = both_sides(self, X, y, X_public, groups if unit is None else unit, learners=learners)
         people = people_of(self, data)
         labels = self._public_labels(y_public, n_public=len(public))

@@ -106,7 +106,7 @@ def test_a_ledger_shows_steps(tmp_path, capsys):
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         print_ledger(ledger.summary(), ledger.accounts())
     said = capsys.readouterr().out
-    assert "steps charged" in said
+    assert "noisy sums charged" in said
     assert "question" not in said
 
 

@@ -127,9 +127,9 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
 def _teach_probe(run: ProbeRun, *, reveal: bool, as_json: bool) -> None:
     if reveal:
         raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
+    warn_first(run)
     with progress_bar("features", quiet=as_json) as progress:
         run.prepare(progress=progress)
-    warn_first(run)
     with progress_bar("teaching", quiet=as_json) as progress:
         found = run.teach(progress=progress)
     relation, classes = run.plan.budget.relation, len(run.task.classes)

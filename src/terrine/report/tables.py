@@ -240,12 +240,14 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
     )
     table.add_row("neighbors", "", escape(guarantee.relation.sentence))
     if isinstance(found.budget, TrainingBudget):
-        table.add_row("steps charged", f"{found.queries:,}", "of one training; labels by its probe cost nothing more")
+        table.add_row(
+            "noisy sums charged", f"{found.queries:,}", "of one training; labels by its probe cost nothing more"
+        )
     else:
         table.add_row("questions charged", f"{found.queries:,}", "")
         table.add_row("answers charged", f"{found.answers:,}", "")
     for name, left in found.remaining.items():
-        table.add_row(f"{name} left", f"{left:,.6g}", "")
+        table.add_row(f"{'noisy sums' if name == 'steps' else name} left", f"{left:,.6g}", "")
     if found.unsettled:
         table.add_row("unsettled", f"{found.unsettled:,}", "by requests that did not finish; they stay charged")
     for name, spent in sorted(accounts.items()):

@@ -187,7 +187,7 @@ class ProbeRun(Learning):
         if self._taught:
             return self.probe()
         self.prepare()
-        rows = self._prepared
+        rows, self._prepared = self._prepared, None  # private: kept no longer than they are needed
         assert rows is not None
         with self.ledger() as ledger:
             found = fit_probe(

@@ -58,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "published": GROUND | {"mechanisms", "accounting", "budgets", "cost_release", "measured"},
     "report": GROUND | BUDGETS | {"mechanisms", "accounting", "release", "ledger", "published"},
     "tested_route": ANSWERS | BUDGETS | {"accounting", "release", "datasets"},
-    "estimator": CHARGED | {"students", "probe", "published", "tested_route", "which_route", "runs"},
+    "estimator": CHARGED | {"students", "probe", "measured", "published", "tested_route", "which_route", "runs"},
     "service": CHARGED | {"measured"},
     "runs": CHARGED | {"students", "probe", "published", "report", "service", "tested_route", "which_route"},
     "cli": CHARGED | {"students", "published", "report", "estimator", "runs", "service", "which_route", "__init__"},

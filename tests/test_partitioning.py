@@ -208,7 +208,7 @@ def test_one_person_does_not_decide_whether_hashed_shares_are_refused():
 
 def test_secrets_stay_secret():
     shares = partition(data(np.arange(977)), n_teachers=5, key=KEY)
-    said = f"5 teachers, hashed; neighbours: {Relation.UNIT_ANY.sentence}"
+    said = f"5 teachers, hashed; neighbors: {Relation.UNIT_ANY.sentence}"
     assert repr(shares) == f"<Partition: {said}; shares are secret>"
     assert isinstance(shares.sizes, Sensitive)
     assert KEY not in b"".join(repr(value).encode() for value in vars(shares).values())

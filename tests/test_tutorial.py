@@ -86,7 +86,7 @@ def test_every_step_runs_and_prints_the_numbers_of_the_page(shown):
     assert "probe (chosen)" in planned
     run = printed["terrine run run.toml"]
     assert f"the same ε = {epsilon}" in PAGE
-    assert f"Guarantee: ε = {epsilon} at δ = 1e-05; neighbours: one unit is added, removed or changed." in run
+    assert f"Guarantee: ε = {epsilon} at δ = 1e-05; neighbors: one unit is added, removed or changed." in run
     assert "3,000 public rows were labeled" in run
     (right,) = re.findall(r"Student: ([\d.]+)% right on 1,000 test rows", run)
     assert 90 < float(right) < 97  # "more than nine in ten"; 60% are benign

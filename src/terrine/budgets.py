@@ -296,6 +296,7 @@ def difference(expected: Budget, got: Budget) -> str | None:
     for name in ("kind", *(field.name for field in fields(expected) if field.name not in _NO_DIFFERENCE)):
         if ours.get(name) != theirs.get(name):
             field = f"{name}={_shown(ours.get(name))}, not {name}={_shown(theirs.get(name))}"
+            field += " ((features + 1) x classes)" if name == "dimension" else ""
             first, other = _promised(expected), _promised(got)
             return field if first == other else f"{first}, not {other} ({field})"
     return None

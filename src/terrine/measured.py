@@ -9,7 +9,20 @@ from dataclasses import dataclass, replace
 _CLEAR = 10.0  # standard deviations of the noise: with fewer units than that a share means nothing
 _FEW = 4  # classes that are named
 _TWO_SIDED = 1.96  # standard deviations, for 95%
-_HIDDEN = "The noise hides how often the probe is right about its own private rows: they are too few to tell."
+_RARE = 0.4  # of two classes, the share below which rows are better ranked than named
+_MISSED = 0.5  # of two classes: a rare one of which less is found is better ranked than named
+_HARDLY = 0.1  # of any class: it is as good as never found
+_HIDDEN = (
+    "The noise hides how often the probe is right about its own private {what}. Either they are too few to tell, or "
+    "hardly any private label is spelled as in `classes`: look with terrine check (in Python PATEClassifier.check), "
+    "for your eyes only."
+)
+_RANK = (
+    "Rows may still be ranked well: sort new rows by {columns}, as the predictions file and predict_proba have it, and "
+    "act on the first of them, whatever the prediction says. Where a class is rare a larger ε may change little, and "
+    "the probe's probabilities of it often lie too low. See docs/using_the_student.md#before-you-rely-on-it and "
+    "docs/guides/rare_classes.md."
+)
 
 Interval = tuple[float, float]
 
@@ -58,9 +71,47 @@ class Measured:
         """By true class: the share of its units that it is right about; None where the noise hides it."""
         return tuple(self._share(right, wrong) for right, wrong in self._by_class)
 
-    def named(self, classes: Sequence[str]) -> Measured:
-        """With words, which name the classes."""
-        return replace(self, words=self._said([str(name) for name in classes]))
+    def named(self, classes: Sequence[str], *, units: bool = False, column: str | None = None) -> Measured:
+        """With words, which name the classes.
+
+        Args:
+            units: whether units with all their rows were counted, and not rows.
+            column: the one that says whose row it is, where it is known.
+        """
+        return replace(self, words=self._said([str(name) for name in classes], units=units, column=column))
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is right more often than a constant, and not by chance; False where the noise hides that."""
+        interval, shares = self.interval, self.shares
+        return interval is not None and shares is not None and interval[0] > max(shares)
+
+    def warnings(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """What is wrong with the probe, a sentence each, by what was measured."""
+        share, shares = self.accuracy, self.shares
+        if share is None or shares is None:
+            return (self.words or _HIDDEN.format(what="data"),)
+        said = []
+        if not self.clear:
+            said.append(
+                "It is not clear that the probe is better than a constant: about the private data it is right about "
+                f"{share:.1%}, and always saying {str(classes[_largest(shares)])!r} about {max(shares):.1%}."
+            )
+        if never := [str(classes[k]) for k, found in enumerate(self.found) if found is not None and found < _HARDLY]:
+            said.append(f"The probe hardly ever finds {' or '.join(map(repr, never[:_FEW]))} among the private data.")
+        return tuple(said)
+
+    def ranking(self, classes: Sequence[str]) -> str:
+        """What to do where a rare class is named seldom, or never; empty where that is not so."""
+        shares, found = self.shares, self.found
+        if shares is None:
+            return ""
+        ranked = [k for k, one in enumerate(found) if one is not None and one < _HARDLY]
+        if len(shares) == 2 and min(shares) < _RARE:
+            rare = 1 - _largest(shares)
+            share = found[rare]
+            ranked = [rare] if not self.clear or (share is not None and share < _MISSED) else []
+        return _RANK.format(columns=" or ".join(f"P({classes[k]})" for k in ranked[:_FEW])) if ranked else ""
 
     @property
     def _by_class(self) -> list[tuple[float, float]]:
@@ -78,16 +129,20 @@ class Measured:
         off = _TWO_SIDED * math.sqrt(variance)
         return max(share - off, 0.0), min(share + off, 1.0)
 
-    def _said(self, classes: Sequence[str]) -> str:
+    def _said(self, classes: Sequence[str], *, units: bool, column: str | None) -> str:
         share, interval, shares = self.accuracy, self.interval, self.shares
+        what, of = ("units", " of them") if units else ("rows", "")
         if share is None or interval is None or shares is None:
-            return _HIDDEN
-        commonest = max(range(len(shares)), key=lambda k: shares[k])
-        clear = "" if interval[0] > shares[commonest] else ", so that it is not clearly better"
+            return _HIDDEN.format(what=what)
+        clear = "" if self.clear else ", so that it is not clearly better"
+        whose = "its rows" if column is None else f"all rows that share one {column}"
+        counts = f" A unit is {whose}, and counts by the share of them that are right." if units else ""
+        more = self.ranking(classes)
         return (
-            f"On the private rows, by one of the noisy sums, the probe is right about {share:.1%} (95% interval "
-            f"{_between(interval)}), and always saying {classes[commonest]!r} about {shares[commonest]:.1%}{clear}."
-            f"{self._least(classes)} These rows taught it: on new ones expect a little less."
+            f"On the private {what}, by one of the noisy sums, the probe is right about {share:.1%}{of} (95% interval "
+            f"{_between(interval)}), and always saying {classes[_largest(shares)]!r} about {max(shares):.1%}{clear}."
+            f"{self._least(classes)}{counts} These {what} taught it: on new ones expect a little less."
+            f"{' ' if more else ''}{more}"
         )
 
     def _least(self, classes: Sequence[str]) -> str:
@@ -101,6 +156,10 @@ class Measured:
             return ""
         more = " and more of each other class" if len(told) > _FEW else ""
         return f" It finds {', '.join(said for _, said in sorted(told)[:_FEW])}{more}."
+
+
+def _largest(shares: Sequence[float]) -> int:
+    return max(range(len(shares)), key=lambda k: shares[k])
 
 
 def _between(interval: Interval, *, digits: int = 1) -> str:

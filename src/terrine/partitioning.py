@@ -171,7 +171,7 @@ class Partition:
         return int(self._assignment.size)
 
     def __repr__(self) -> str:
-        said = f"{self.n_teachers} teachers, {self.method}; neighbours: {self.relation.sentence}"
+        said = f"{self.n_teachers} teachers, {self.method}; neighbors: {self.relation.sentence}"
         return f"<Partition: {said}; shares are secret>"
 
     def __reduce_ex__(self, *_: Any) -> NoReturn:

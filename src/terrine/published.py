@@ -174,6 +174,7 @@ class PublishedProbe(Guarantee):
 
     Attributes:
         steps: noisy sums that were paid for; ``steps_kept`` of them were made, the others were lost to kills.
+        measures: whether the last of them measures, and is no step of the descent; files of older versions do not say.
         clip, noise: the longest contribution of a unit to a sum, and the noise's standard deviation, in one measure.
         planned_units: what stood in for the number of units, which may be private.
         features: numbers that the probe sees of a row.
@@ -196,27 +197,51 @@ class PublishedProbe(Guarantee):
     route: str = "probe"
     service: str | None = None
     measured: Measured | None = None
+    measures: bool = False
 
     @classmethod
-    def of(cls, budget: TrainingBudget, *, lattice: float, classes: Sequence[str], **facts: Any) -> Self:
+    def of(
+        cls, budget: TrainingBudget, *, lattice: float, classes: Sequence[str], unit: str | None = None, **facts: Any
+    ) -> Self:
         """What a budget's guarantee covered.
 
         Args:
             lattice: steps of the budget's lattice in one unit of length.
-            classes: their names, for what is said of ``measured``.
+            classes, unit: their names, and that of the column that says whose row it is: for what is said of
+                ``measured``.
             facts: the fields that do not follow from the budget.
         """
         numbers: Any = {"steps": budget.steps, "clip": budget.clip / lattice, "noise": budget.noise / lattice}
         made = cls(**vars(budget.guarantee()), **numbers, planned_units=budget.planned_units, **facts)
-        return made if made.measured is None else replace(made, measured=made.measured.named(classes))
+        if made.measured is None:
+            return made
+        return replace(made, measured=made.measured.named(classes, units=made.relation.of_units, column=unit))
+
+    @property
+    def descent(self) -> int:
+        """Noisy sums of gradients that were paid for: all but the one that measures."""
+        return self.steps - self._measuring
+
+    @property
+    def descent_kept(self) -> int:
+        """Those of them that were made."""
+        return self.steps_kept - int(self.measured is not None)
+
+    @property
+    def _measuring(self) -> int:
+        return int(self.measures or self.measured is not None)
 
     @property
     def in_words(self) -> str:
         """How the probe learned, in a line."""
-        lost = self.steps - self.steps_kept
-        said = f"; {lost:,} of them were lost to kills" if lost else ""
+        lost = self.descent - self.descent_kept
+        said = f" ({lost:,} of them lost to kills)" if lost else ""
+        if self._measuring:
+            made = self.measured is not None
+            said += " and one that measured it" if made else " and one to measure it, which was lost to a kill"
+        what = "noisy sums" if self.service is not None and not self._measuring else "noisy sums of gradients"
         return (
-            f"{self.steps:,} noisy sums of gradients{said}: each unit adds at most {self.clip:.3g}, the noise has "
+            f"{self.descent:,} {what}{said}: each unit adds at most {self.clip:.3g}, the noise has "
             f"standard deviation {self.noise:.3g}"
         )
 
@@ -225,4 +250,6 @@ class PublishedProbe(Guarantee):
         found = super().to_json() | {"mechanism": mechanism, "publishable": self.secure_noise}
         if self.measured is not None:
             found["measured"] = asdict(self.measured)
+        if not self.measures:
+            del found["measures"]
         return {name: value for name, value in found.items() if value is not None or name == "order"}

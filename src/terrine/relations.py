@@ -41,6 +41,11 @@ class Relation(StrEnum):
         """Whether all neighbours have as many units, or rows, as the private data."""
         return self in (Relation.UNIT_REPLACED, Relation.ROW_REPLACED)
 
+    @property
+    def of_units(self) -> bool:
+        """Whether it is about units with all their rows, and not about single rows."""
+        return self in (Relation.UNIT_ANY, Relation.UNIT_ADDED, Relation.UNIT_REPLACED)
+
     def covers(self, other: Relation) -> bool:
         """Whether a guarantee for these neighbors is one for the other's too: a changed unit may be a missing one."""
         return self == other or (self, other) == (Relation.UNIT_ANY, Relation.UNIT_ADDED)

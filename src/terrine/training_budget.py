@@ -166,7 +166,7 @@ class TrainingBudget:
         """What was spent, or is left, for people."""
         if left:
             return "the whole training" if spending == self.limit else "nothing: the one training is charged"
-        return f"one training of {self.steps} steps"
+        return f"one training of {self.steps} noisy sums"
 
     def to_json(self) -> JsonObject:
         """The whole budget, as ledgers store and hash it; `budget_from_json` reads it."""

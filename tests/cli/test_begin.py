@@ -651,3 +651,22 @@ def test_a_run_refuses_private_rows_in_the_place_of_public_ones(here, terrine):
     assert "private.csv has the column 'diagnosis': are data.private and data.public swapped?" in err
     (here / "run.toml").write_text(settings)
     assert "--labelled and data.private are the same" in terrine("rehearse", "run.toml", "--labelled", "hard.csv").err
+
+
+def test_init_says_where_the_classes_come_from(here, terrine):
+    clinic(here)
+    public = lines(here / "public.csv")
+    table(here / "public.csv", [*COLUMNS[:4], "diagnosis"], [{**one, "diagnosis": "unclear"} for one in public])
+    code, out, _ = terrine("init", *CSV, "--test", "test.csv", "--unit", "patient")
+    assert code == 0
+    assert (
+        "- The classes are those of test.csv: 'benign', 'malignant'. Private rows of a class that is not there" in out
+    )
+    assert (
+        "public.csv has labels that are not in the list of classes: 'unclear'. The list is that of test.csv; give "
+        "--classes."
+    ) in out
+    typed = ("--test", "test.csv", "--classes", "benign,malignant", "--unit", "patient", "--out", "b/run.toml")
+    out = terrine("init", *CSV, *typed).out
+    assert "those of test.csv" not in out
+    assert "'unclear'. Are the classes spelled right?" in out

@@ -106,7 +106,7 @@ def test_a_ledger_shows_steps(tmp_path, capsys):
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         print_ledger(ledger.summary(), ledger.accounts())
     said = capsys.readouterr().out
-    assert "steps charged" in said
+    assert "noisy sums charged" in said
     assert "question" not in said
 
 
@@ -374,7 +374,7 @@ def test_other_settings_are_refused_and_nothing_is_drawn(tmp_path):
     with pytest.raises(Stopped):
         trained(tmp_path, progress=stop_after(2))
     other = ProbeSettings(n_features=P, n_classes=3, steps=12, rate=1.0)
-    with pytest.raises(LedgerError, match="a training with other settings"):
+    with pytest.raises(LedgerError, match=r"charged for one with other settings.*n_classes 3, scale 1, rate 1"):
         trained(tmp_path, settings=other)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.training.state().begun == 2

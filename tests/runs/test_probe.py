@@ -21,6 +21,7 @@ from terrine.probe import Probe
 from terrine.probe.settings import signal
 from terrine.relations import Relation
 from terrine.runs.config import PrivacyConfig, ProbeConfig, RunConfig, differences, read_settings, write_config
+from terrine.runs.directory import public_files, secret_files
 from terrine.runs.dry_run import dry_run
 from terrine.runs.facts import public_facts, write_run_report
 from terrine.runs.local import Run
@@ -111,7 +112,7 @@ def test_the_whole_way(here, terrine):
     code, out, err = terrine("run", "run.toml")
     assert (code, err) == (0, "")
     assert "300 public rows were labeled: all of them. Labels cost nothing more." in out
-    assert "Guarantee: ε = 4.000 at δ = 1e-05; neighbours: one unit is added, removed or changed." in out
+    assert "Guarantee: ε = 4.000 at δ = 1e-05; neighbors: one unit is added, removed or changed." in out
     run = opened(here / "run")
     assert isinstance(run, ProbeRun)
     assert run.student_result().accuracy > 0.75
@@ -135,12 +136,12 @@ def test_the_whole_way(here, terrine):
     assert (card["mechanism"], card["parameters"]["steps"]) == ("noisy_sums", shown["steps"])
     page = (run.folder / "student" / "model_card.md").read_text()
     assert card["unit_column"] == "who"
-    assert "each `who` of the private data, with all of its rows" in page
+    assert "each `who` of the private data: all rows that share it" in page
     assert "noisy sums of gradients" in page
     assert card["measured"] == shown["measured"]
     assert "teacher" not in page
     report = (run.folder / "report.html").read_text()
-    assert "a given unit (one “who”, with all of its rows) was in the private data, was not" in report
+    assert "a given unit (one who: all rows that share it) was in the private data, was not" in report
     assert "and the student is the probe itself." in report
     assert "terrine run run.toml\nterrine report run" in report
     assert "One unit can move a sum by a fixed length only" in report
@@ -150,9 +151,16 @@ def test_the_whole_way(here, terrine):
     assert modes["private.sha256"] == 0o600
     assert not any("noise" in name for name in modes)
 
-    *_, may, secret, further = out.splitlines()
-    assert may == "You may publish, from run: student, report.html, guarantee.json, student.json and answers.npz."
-    assert secret == "Secret: private.sha256. Keep config.toml too: it names your files by their full paths."
+    *_, may, secret, config, further = out.splitlines()
+    paid = next(run.folder.glob("training-*")).name
+    assert may == (
+        "You may publish, from run: student/, report.html, guarantee.json, student.json, answers.npz, probe.npz, "
+        f"{paid}/, ledger.sqlite, ledger.json, encoder/, features.safetensors, rows.json and plan.json."
+    )
+    assert secret == "Secret: private.sha256."
+    assert config == "Keep config.toml secret too: it names your files by their full paths."
+    told = {one.rstrip("/") for one in public_files(run.folder) + secret_files(run.folder)}
+    assert told | {"config.toml"} == {path.name for path in run.folder.iterdir()}
     assert str(here) in (run.folder / "config.toml").read_text()
     assert further == "Every further run on the same people adds its own epsilon and delta to these."
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.suffix != ".html"}
@@ -308,7 +316,8 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(here, terrine):
     assert (facts["guarantee"]["relation"], facts["planned_units"]) == ("unit_any", 400)
     code, out, _ = terrine("run", "run.toml", "--dry-run", "--plot", "plan.svg")
     assert code == 0
-    assert 'With neighbors = "unit_added" in [privacy] half the noise would be enough for this ε.' in out
+    assert 'With neighbors = "unit_added" in [privacy] half the noise would be enough for this ε;' in out
+    assert "now ε also covers whether the rows of a unit known to be there say Yes or No" in out
     strength = signal(epsilon=4.0, delta=1e-5, planned_units=400, relation=Relation.UNIT_ANY)
     assert f"At ε = 4 all of them together are about {strength:,.0f} times as strong as the noise" in " ".join(
         out.split()
@@ -680,7 +689,7 @@ def test_teachers_with_hashed_ids_have_a_unit_added(here, terrine):
     assert dry_run(path).guarantee.relation == Relation.UNIT_ADDED
     code, out, err = terrine("run", path, "--out", "r")
     assert code == 0, err
-    assert "neighbours: one unit is added or removed, with all its rows" in out
+    assert "neighbors: one unit is added or removed, with all its rows" in out
     run = opened(here / "r")
     assert run.guarantee().relation == Relation.UNIT_ADDED
     with run.ledger() as ledger:

@@ -97,7 +97,7 @@ class Guarantee:
         object.__setattr__(self, "relation", Relation(self.relation))
 
     def __str__(self) -> str:
-        return f"({round_up(self.epsilon)}, {self.delta:g})-DP [{self.basis}; neighbours: {self.relation.sentence}]"
+        return f"({round_up(self.epsilon)}, {self.delta:g})-DP [{self.basis}; neighbors: {self.relation.sentence}]"
 
     def to_json(self) -> JsonObject:
         """For programs; ``neighbors`` is the relation for people."""

@@ -109,7 +109,8 @@ def init_command(
     print(f"{out}: the settings, with comments; change what you like.")
     if schema is not None:
         print(f"{out.parent / 'schema.toml'}: what the columns are, from the public file alone. Please read it.")
-    for one in remarks(private, public, schema, classes=names, unit=unit):
+    listed_in = None if classes is not None or test is None else test.name
+    for one in remarks(private, public, schema, classes=names, unit=unit, listed_in=listed_in):
         print(f"- {one}")
     print("\n".join(next_steps(private, out, table=table)))
 

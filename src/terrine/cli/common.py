@@ -45,7 +45,7 @@ def progress_bar(label: str, *, quiet: bool) -> Iterator[Callable[[float], objec
 @contextmanager
 def _progress_lines(label: str) -> Iterator[Callable[[float], object]]:
     """The share done, every few seconds: what is quick says nothing."""
-    started, done, share = time.monotonic(), threading.Event(), 0.0
+    started, done, share = time.monotonic(), threading.Event(), 0.0  # 0: how much there is to do is not known yet
 
     def told(now: float) -> None:
         nonlocal share
@@ -53,7 +53,8 @@ def _progress_lines(label: str) -> Iterator[Callable[[float], object]]:
 
     def tell() -> None:
         while not done.wait(_EVERY):
-            print(f"{label}: {share:.0%}, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+            known = f"{share:.0%}, " if share else ""
+            print(f"{label}: {known}{time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -62,6 +63,18 @@ def _progress_lines(label: str) -> Iterator[Callable[[float], object]]:
     finally:
         done.set()
         thread.join()
+
+
+@contextmanager
+def takes_a_while(what: str) -> Iterator[None]:
+    """One line on stderr if something takes more than some seconds, and its share done cannot be told."""
+    timer = threading.Timer(_EVERY, lambda: print(f"{what} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class ProfileLines:

@@ -66,10 +66,25 @@ def file_hints(folder: Path, *, how: str = "begin again with a pattern: --unit '
 
 
 def remarks(
-    private: Path, public: Path, schema: Schema | None, *, classes: Sequence[str], unit: str | None
+    private: Path,
+    public: Path,
+    schema: Schema | None,
+    *,
+    classes: Sequence[str],
+    unit: str | None,
+    listed_in: str | None = None,
 ) -> list[str]:
-    """What its owner should know before going on."""
+    """What its owner should know before going on.
+
+    Args:
+        listed_in: the test file that the list of classes was taken from; None: it was typed.
+    """
     found = []
+    if listed_in is not None:
+        found.append(
+            f"The classes are those of {listed_in}: {listed(classes)}. Private rows of a class that is not there are "
+            "left out, and no message says so; --classes gives the whole list."
+        )
     if labels := _public_labels(public, schema, classes):
         found.append(
             f"{public.name} has {labels}: its labels will be used as public ones, to choose between models and to say "
@@ -80,7 +95,7 @@ def remarks(
         found += [] if odd is None else [odd]
         return found if unit is not None else [*found, *file_hints(public)]
     rows = read_table(public)
-    found += _misspelled(rows, schema, public)
+    found += _misspelled(rows, schema, public, listed_in)
     only_private = [name for name in read_table(private).names if name not in rows.names]
     return [*found, *unit_hints(rows, only_private, schema), *odd_cells(rows, schema)]
 
@@ -110,7 +125,7 @@ def _public_labels(public: Path, schema: Schema | None, classes: Sequence[str]) 
     return f'the label\'s column "{schema.label}"' if schema.label in read_table(public).names else ""
 
 
-def _misspelled(rows: Table, schema: Schema, public: Path) -> list[str]:
+def _misspelled(rows: Table, schema: Schema, public: Path, listed_in: str | None) -> list[str]:
     """Labels of public rows that are not in the list."""
     if schema.label is None or schema.label not in rows.names:
         return []
@@ -119,9 +134,10 @@ def _misspelled(rows: Table, schema: Schema, public: Path) -> list[str]:
     names = sorted(set(map(str, cells[odd])))
     if not names:
         return []
-    return [
-        f"{public.name} has labels that are not in the list of classes: {listed(names)}. Are the classes spelled right?"
-    ]
+    what = "Are the classes spelled right?"
+    if listed_in is not None:
+        what = f"The list is that of {listed_in}; give --classes."
+    return [f"{public.name} has labels that are not in the list of classes: {listed(names)}. {what}"]
 
 
 def unit_hints(public: Table, only_private: Sequence[str], schema: Schema) -> list[str]:

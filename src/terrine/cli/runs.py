@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +27,7 @@ from terrine.cli.showing import (
     secret_of,
     warn_first,
 )
-from terrine.errors import InputError, TestFailedError
+from terrine.errors import InputError, LedgerError, TestFailedError
 
 if TYPE_CHECKING:
     from terrine.runs.local import Run
@@ -36,6 +38,22 @@ Source = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or
 Out = Annotated[
     Path | None, typer.Option(help="With settings: the run directory (default: the settings' name in this folder).")
 ]
+
+
+_MADE = ("ledger.json", "teachers", "votes.npz", "private.sha256")  # of a run that has read private rows, or spent
+
+
+@contextmanager
+def nothing_left(source: Path, out: Path | None) -> Iterator[None]:
+    """A new run directory goes away again where a ledger refuses the run before anything was taught or charged."""
+    folder = None if source.is_dir() else out or Path(source.stem)
+    new = folder is not None and not folder.exists()
+    try:
+        yield
+    except LedgerError:
+        if folder is not None and new and not any((folder / name).exists() for name in _MADE):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def open_run(source: Path, out: Path | None) -> Run:
@@ -63,7 +81,7 @@ def open_any(source: Path, out: Path | None, *, again: bool = False) -> AnyRun:
     from terrine.runs.opening import begin_run, opened
 
     if not source.is_dir():
-        return begin_run(read_settings(source), out or Path(source.stem), again=again)
+        return begin_run(read_settings(source), out or Path(source.stem), again=again, name=source.name)
     if out is not None:
         raise InputError(f"--out names a new run's directory, and {source} is one already. Leave --out out.")
     return opened(source)
@@ -78,10 +96,11 @@ def teach(source: Source, out: Out = None, reveal: Reveal = False, as_json: Json
     from terrine.runs.probe import ProbeRun
     from terrine.runs.probe_plan import covered
 
-    run = open_any(source, out)
-    if isinstance(run, ProbeRun):
-        _teach_probe(run, reveal=reveal, as_json=as_json)
-        return
+    with nothing_left(source, out):
+        run = open_any(source, out)
+        if isinstance(run, ProbeRun):
+            _teach_probe(run, reveal=reveal, as_json=as_json)
+            return
     run = open_run(run.folder, None)
     warn_first(run)
     with progress_bar("teaching", quiet=as_json) as progress:
@@ -109,14 +128,17 @@ def _teach_probe(run: ProbeRun, *, reveal: bool, as_json: bool) -> None:
     if reveal:
         raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
     warn_first(run)
+    with progress_bar("features", quiet=as_json) as progress:
+        run.prepare(progress=progress)
     with progress_bar("teaching", quiet=as_json) as progress:
         found = run.teach(progress=progress)
     relation, classes = run.plan.budget.relation, len(run.task.classes)
-    steps = {"steps": found.settings.steps, "steps_kept": found.steps_kept}
+    steps = {"steps": found.settings.steps, "steps_kept": found.descent_kept, "measured": found.measured is not None}
     if as_json:
         print_json({"run": str(run.folder), "route": "probe", **steps, "relation": relation, "classes": classes})
         return
-    print(f"The probe is trained, in {found.steps_kept:,} of {found.settings.steps:,} steps.")
+    also = ", and one more noisy sum measured it" if found.measured is not None else ""
+    print(f"The probe is trained, in {found.descent_kept:,} of {found.settings.steps:,} steps{also}.")
     print(f"Neighbors: {relation.sentence}.")
     print(f"Next: terrine label {run.folder}")
 
@@ -321,29 +343,30 @@ def run_command(
     from terrine.runs.ready import check_extras
     from terrine.runs.remote import RemoteRun
 
-    run = open_any(source, out)
-    check_extras(run.config, report=True)
-    warn_first(run)
-    if reveal and isinstance(run, ProbeRun):
-        raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
-    if reveal and not isinstance(run, Run):
-        raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
-    finished = run.finished()
-    stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
-    if isinstance(run, Run):
-        stages = [("teaching", run.teach), ("voting", run.vote), *stages]
-        if run.config.privacy.publish_cost:
-            stages.insert(3, ("publishing the cost", partial(_publish_cost, run)))
-    if isinstance(run, ProbeRun):
-        stages = [("teaching", run.teach), *stages]
-    for name, stage in stages:
-        try:
-            with progress_bar(name, quiet=as_json) as progress:
-                stage(progress=progress)
-        except TestFailedError as error:
-            if isinstance(run, Run) and not error.lost:  # the bit is public, and so is a report that says so
-                write_run_report(run)
-            raise
+    with nothing_left(source, out):
+        run = open_any(source, out)
+        check_extras(run.config, report=True)
+        warn_first(run)
+        if reveal and isinstance(run, ProbeRun):
+            raise InputError("--reveal shows which teachers failed, and this run learns a probe. Leave it out.")
+        if reveal and not isinstance(run, Run):
+            raise InputError("--reveal needs the votes, which are elsewhere: this run asks a label service.")
+        finished = run.finished()
+        stages: list[tuple[str, Callable[..., object]]] = [("labeling", run.label), ("learning", run.learn)]
+        if isinstance(run, Run):
+            stages = [("teaching", run.teach), ("voting", run.vote), *stages]
+            if run.config.privacy.publish_cost:
+                stages.insert(3, ("publishing the cost", partial(_publish_cost, run)))
+        if isinstance(run, ProbeRun):
+            stages = [("features", run.prepare), ("teaching", run.teach), *stages]
+        for name, stage in stages:
+            try:
+                with progress_bar(name, quiet=as_json) as progress:
+                    stage(progress=progress)
+            except TestFailedError as error:
+                if isinstance(run, Run) and not error.lost:  # the bit is public, and so is a report that says so
+                    write_run_report(run)
+                raise
     path = write_run_report(run)
     shown, result = run.guarantee(), run.student_result()
     secret = secret_of(run) if reveal and isinstance(run, Run) else {}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from terrine.budgets import mechanism_to_json
-from terrine.cli.common import print_json
-from terrine.errors import InputError
+from terrine.cli.common import print_json, takes_a_while
+from terrine.errors import InputError, LedgerError
 
 if TYPE_CHECKING:
+    from terrine.accounting.curves import Guarantee
     from terrine.published import PublishedGuarantee, PublishedProbe
+    from terrine.runs.config import DataConfig, Settings
     from terrine.runs.dry_run import DryRun
     from terrine.runs.local import Run
     from terrine.runs.opening import AnyRun
@@ -64,17 +68,21 @@ def describe(source: Path, *, folder: Path, as_json: bool, plot: Path | None) ->
         from terrine.report.plots import check_plot
 
         check_plot(plot)
-    found = dry_run(source)
+    with takes_a_while("making features of the public rows and comparing what the run could do; nothing is spent"):
+        found = dry_run(source)
     for one in unread_public(read_settings(path).data):
         print(f"terrine: warning: {one}", file=sys.stderr)
     if plot is not None:
         _plot_routes(found, plot)
+    charged = _charged_already(read_settings(path), folder, found.guarantee)
     if as_json:
-        print_json(found.to_json())
+        print_json({**found.to_json(), **({} if charged is None else {"charged_already": charged})})
     else:
         from terrine.report.tables import print_advice
 
         begun = (folder / "ledger.json").is_file() and _same_settings(path, folder)
+        if charged is not None:
+            print(charged)
         if begun and (folder / "student").is_dir():
             print(f"{folder} is finished, and what it costs is spent. This is the plan that it followed:")
         elif begun:
@@ -113,6 +121,31 @@ def _say_whom_it_is_for(settings: Path) -> None:
             print(f"- {one}")
 
 
+def _charged_already(settings: Settings, folder: Path, planned: Guarantee) -> str | None:
+    """That a run directory's budget is charged for other settings, and what a run of these adds up to with it."""
+    from terrine.accounting.curves import round_up
+    from terrine.runs.base import fixed_keys
+    from terrine.runs.bound import bound_ledger
+
+    if not (folder / "ledger.json").is_file() or not (keys := fixed_keys(settings, folder)):
+        return None
+    try:
+        ledger = bound_ledger(folder)
+    except LedgerError:  # it is elsewhere now
+        return None
+    assert ledger is not None
+    with ledger:
+        spent = ledger.budget.guarantee()
+    both = "each for its own neighbors"
+    if spent.relation == planned.relation:
+        both = f"to ε = {round_up(spent.epsilon + planned.epsilon)} and δ = {spent.delta + planned.delta:g}"
+    return (
+        f"{folder} is charged already, for ε = {round_up(spent.epsilon)} at δ = {spent.delta:g}, with a different "
+        f"{' and '.join(keys)}: terrine run refuses these settings there. What follows is a new run: name a new folder "
+        f"with --out. On the same people both then add up, {both}."
+    )
+
+
 def _ask_for_check(settings: Path) -> None:
     """Labels that are no class stop nothing, for others could see that: their owner must look."""
     from terrine.runs.config import ProbeConfig, RunConfig, read_settings
@@ -120,12 +153,30 @@ def _ask_for_check(settings: Path) -> None:
     given = read_settings(settings)
     if not isinstance(given, RunConfig | ProbeConfig) or given.data.private is None or given.data.public is None:
         return
-    here = [shlex.quote(os.path.relpath(one)) for one in (given.data.private, given.data.schema_file) if one]
-    how = f": terrine check {here[0]} --schema {here[1]}" if given.data.schema_file is not None else ""
-    print(
-        f"- Are the classes spelled as in {given.data.private.name}? Rows of another spelling are left out, and no "
-        f"message says so. Look first, for your eyes only{how}"
-    )
+    if (how := _how_to_check(given.data)) is not None:
+        print(
+            f"- Are the classes spelled as in {given.data.private.name}? Rows of another spelling are left out, and no "
+            f"message says so. Look first, for your eyes only: {how}"
+        )
+
+
+def _how_to_check(data: DataConfig) -> str | None:
+    """What to type; None of folders, where the name of a class that is not listed is refused."""
+    from terrine.schema import is_table
+
+    assert data.private is not None and data.public is not None
+    private, public = (shlex.quote(os.path.relpath(one)) for one in (data.private, data.public))
+    if data.private.is_dir() and not (data.private / "X.npy").is_file():
+        return None
+    if not is_table(data.private):
+        there = data.private / "y.npy" if data.private.is_dir() else data.private
+        y = f"numpy.load({json.dumps(os.path.relpath(there))})" + ("" if data.private.is_dir() else '["y"]')
+        return f"python -c {shlex.quote(f'import numpy; print(numpy.unique({y}, return_counts=True))')}"
+    if data.schema_file is not None:
+        return f"terrine check {private} --schema {shlex.quote(os.path.relpath(data.schema_file))}"
+    roles = {"--label": data.label, "--classes": ",".join(data.classes or ()), "--unit": data.unit}
+    said = " ".join(f"{name} {shlex.quote(value)}" for name, value in roles.items() if value)
+    return f"terrine schema {public} {said} > schema.toml && terrine check {private} --schema schema.toml"
 
 
 def _plot_routes(found: DryRun | ProbeDryRun, path: Path) -> None:
@@ -188,10 +239,12 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_row("neighbors", "", found.guarantee.relation.sentence)
     Console().print(table)
     if contributions_changed(found.guarantee.relation) > 1:
-        also = ' and route = "probe"' if found.choice and found.guarantee.relation == Relation.ROW_REPLACED else ""
+        says = {"row": "a row that is known to be there says", "unit": "the rows of a unit known to be there say"}[one]
+        number = ", and units_planned in [data] (a public number)" if found.units.public else ""
         print(
-            f'- With neighbors = "unit_added"{also} in [privacy] half the noise would be enough for this ε. The '
-            f"guarantee is then for a {one} that is added or removed, not for one that changes into another."
+            f'- With neighbors = "unit_added" in [privacy]{number} half the noise would be enough for this ε; nothing '
+            f"else need change. The guarantee is then for one {one} that is added or removed. What is given up: now ε "
+            f"also covers whether {says} Yes or No, say; that would then cost up to 2ε."
         )
 
 
@@ -297,7 +350,7 @@ def check_asked(run: AnyRun) -> None:
 def print_guarantee(shown: PublishedGuarantee | PublishedProbe) -> None:
     from terrine.accounting.curves import round_up
 
-    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbours: {shown.relation.sentence}."
+    epsilon = f"ε = {round_up(shown.epsilon)} at δ = {shown.delta:g}; neighbors: {shown.relation.sentence}."
     if shown.secure_noise:
         print(f"Guarantee: {epsilon}")
     else:
@@ -327,10 +380,13 @@ def print_finished(run: AnyRun) -> None:
 
 def print_files(run: AnyRun) -> None:
     """Which files of a run may be published, and which not."""
-    from terrine.runs.local import Run
-    from terrine.runs.remote import RemoteRun
+    from terrine.runs.directory import public_files, secret_files
 
-    print(f"You may publish, from {run.folder}: student, report.html, guarantee.json, student.json and answers.npz.")
-    secret = "partition.key, partition.npz, votes.npz and teachers" if isinstance(run, Run) else "private.sha256"
-    secrets = "" if isinstance(run, RemoteRun) else f"Secret: {secret}. "
-    print(f"{secrets}Keep config.toml too: it names your files by their full paths.")
+    print(f"You may publish, from {run.folder}: {_and(public_files(run.folder))}.")
+    secrets = secret_files(run.folder)
+    print(f"Secret: {_and(secrets)}." if secrets else "No other result in it is secret.")
+    print(f"Keep config.toml secret{' too' if secrets else ''}: it names your files by their full paths.")
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -87,6 +87,8 @@ def learn_by_probe(
         lattice=2.0**LATTICE_BITS,
         classes=names,
         measured=probe.measured,
+        measures=settings.measured,
+        unit=model._unit_column,
         steps_kept=probe.steps_kept,
         features=settings.n_features,
         labeled=len(sides.public),
@@ -147,7 +149,7 @@ def _student(
         probe.weights[-1] / 2,
         given,
         seed=seed,
-        settings={"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.steps_kept},
+        settings={"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.descent_kept},
     )
     found: FittedStudent = own
     if isinstance(student, AutoStudent) and labels is not None:

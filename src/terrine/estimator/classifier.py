@@ -22,17 +22,20 @@ from terrine.datasets.labels import known_indices, named_classes
 from terrine.errors import InputError, SpendingWarning
 from terrine.estimator.by_probe import advice_on, learn_by_probe, plan_by_probe
 from terrine.estimator.by_teachers import learn_by_teachers, plan_by_teachers
-from terrine.estimator.columns import taken, without
+from terrine.estimator.checking import checked
+from terrine.estimator.columns import named_by, refuse_extra, taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
-from terrine.estimator.people import People, check_route, people_of
-from terrine.estimator.plan import FitPlan
+from terrine.estimator.people import People, check_route, people_of, refuse_row_added
+from terrine.estimator.plan import FitPlan, warn_of_measured
 from terrine.estimator.rows import both_sides, new_rows, refuse_private
 from terrine.estimator.seen import FeatureInput, Sides, features_of, sides_of, wanted
 from terrine.executors import Executor
 from terrine.mechanisms import Mechanism
+from terrine.relations import Relation
 from terrine.runs.fit_rounds import refuse_alone
 from terrine.runs.rehearse_routes import rehearse_routes
 from terrine.schema import Schema
+from terrine.sensitive import Sensitive
 from terrine.teachers.pooled import warn_of_pooled_fit
 from terrine.which_route import RouteChoice, choose_route
 
@@ -84,11 +87,13 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         method: "hashed" or "balanced" shares.
         min_units: fewer people than this in a share are refused (default: 1 where their number is public, else 0, since
             one person could decide whether there is a refusal).
-        planned_units: a public guess of how many people (or rows) there are, to judge the plan by. Where the
-            neighboring relation makes the true number public (no ``unit``, or balanced shares), that is used instead.
-            A probe divides by it, and needs one.
+        planned_units: about how many people (or rows) there are, to judge the plan by: a round number that does not
+            come from counting your rows, and so not len(df), but from what anyone may know (an annual report). Where
+            the neighboring relation makes the true number public (no ``unit``, or balanced shares), that is used
+            instead. A probe divides by it, and needs one.
         neighbors: "unit_added": a unit (of rows without ``unit``, by a probe, a row) is added or removed. A probe then
-            pays half of what a replaced unit costs; teachers need ``unit`` and hashed shares. None: as the shares have
+            pays half of what a replaced unit costs; teachers need ``unit`` and hashed shares, and route="auto" is
+            refused where it takes teachers without them. None: as the shares have
             it: any change of one unit (hashed), or one replaced (balanced, or rows without units).
         measure: by a probe, one more of its noisy sums tells how often it is right about the private rows: see
             ``measured_``. Epsilon stays what it is, and the noise grows by a few percent.
@@ -248,7 +253,36 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.answers_, self.rounds_, self.probe_ = found.answers, found.rounds, found.probe
         self._guarantee, self._published = found.guarantee, found.published
         self.measured_ = getattr(found.published, "measured", None)
+        warn_of_measured(self.measured_, ready.names)
         return self
+
+    def check(
+        self,
+        X: Any,
+        y: ArrayLike | str,
+        X_public: Any = None,
+        unit: ArrayLike | str | None = None,
+        groups: ArrayLike | str | None = None,
+        y_public: ArrayLike | None = None,
+    ) -> Sensitive[str]:
+        """What is odd in the private rows, as `terrine check` tells it; nothing is taught, spent or kept.
+
+        It takes what `fit` takes. Labels that are not in ``classes``, classes that no row has, rows of nobody and, of
+        tables with a schema, cells that it does not know: no later message says of them, since others could see it.
+        The text is a secret, as the rows are: ``print(model.check(...).reveal())`` shows it, for your eyes only.
+        """
+        model = copy(self)  # nothing of a check stays
+        label = y if isinstance(y, str) else getattr(y, "name", None)
+        X, y, X_public, unit, groups = model._by_name(X, y, X_public, unit, groups)
+        encoder = None
+        if X_public is not None:
+            refuse_extra(X, X_public, schema=self.schema)
+            encoder = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in self._learners()])
+        model.schema_ = None if encoder is None else encoder.schema
+        _, classes = model._classes()
+        names = (label if isinstance(label, str) else None, model._unit_column)
+        whose = groups if unit is None else unit
+        return checked(X, y, whose, classes=classes, schema=model.schema_, names=names)
 
     def plan(
         self,
@@ -297,9 +331,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise InputError("delta is missing: give a number below 1 / number of people.")
         seed = _validate.integer("random_state", self.random_state, at_least=0)
         refuse_private(*given)
-        featured = wanted(self) is not None
-        teacher = teacher_of(self.teacher, on_features=featured)
-        learners = [FeatureInput()] if featured else [teacher, student_of(self.student)]
+        teacher, learners = teacher_of(self.teacher, on_features=wanted(self) is not None), self._learners()
+        refuse_extra(X, X_public, schema=self.schema)
         encoder = encoder_for(self.schema, X, X_public, learners=[table_estimator(one) for one in learners])
         self.schema_ = None if encoder is None else encoder.schema
         names, self.classes_ = self._classes()
@@ -307,6 +340,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             self.schema_ = encoder.schema.with_roles(label=label, classes=names, unit=whose)
             encoder = replace(encoder, schema=self.schema_)
         self.encoder_ = encoder
+        if self.schema_ is not None and unit is None and groups is None:
+            self._unit_column = self.schema_.unit
         data, public = both_sides(self, X, y, X_public, groups if unit is None else unit, learners=learners)
         people = people_of(self, data)
         labels = self._public_labels(y_public, n_public=len(public))
@@ -331,7 +366,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         `terrine predict FOLDER new.csv --out p.csv` and `terrine.load_student(folder)` apply it to new rows.
         """
         check_is_fitted(self, "student_")
-        self.student_.save(folder, card=self._published.to_json())
+        self.student_.save(folder, card={**self._published.to_json(), "unit_column": self._unit_column})
 
     @property
     def guarantee_(self) -> Guarantee:
@@ -355,9 +390,16 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         proba: NDArray[np.float64] = self.student_.predict_proba(new_rows(self, without(X, self._apart)))
         return proba
 
+    def _learners(self) -> list[Any]:
+        """What is given the rows as they are: features, or teacher and student."""
+        if wanted(self) is not None:
+            return [FeatureInput()]
+        return [teacher_of(self.teacher, on_features=False), student_of(self.student)]
+
     def _by_name(self, X: Any, y: Any, X_public: Any, *whose: Any) -> tuple[Any, ...]:
         """Labels and units by name are taken out of the tables: of private, public and new rows alike."""
         self._apart = tuple(one for one in (y, *whose) if isinstance(one, str))
+        self._unit_column = named_by(whose)
         y, *whose_values = (taken(X, one, role="X") if isinstance(one, str) else one for one in (y, *whose))
         return (without(X, self._apart), y, without(X_public, self._apart), *whose_values)
 
@@ -415,7 +457,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 executor=self.executor,
                 **plan,
             )
-        return choose_route(
+        found = choose_route(
             planned_units=number,
             n_classes=len(names),
             n_features=sides.seen_public.X.shape[1],
@@ -424,3 +466,6 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             rehearsed=rehearsed,
             **plan,
         )
+        if found.route == "teachers" and people.relation == Relation.ROW_ADDED:
+            refuse_row_added()
+        return found

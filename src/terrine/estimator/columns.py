@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from terrine.datasets.tables import is_frame
@@ -18,6 +19,32 @@ def taken(table: Any, name: str, *, role: str) -> Any:
     if name not in names_of(table):
         raise InputError(f"{role} has no column {name!r}.")
     return table.column(name) if isinstance(table, Table) else _frame(table)[name].to_list()
+
+
+def named_by(values: Any) -> str | None:
+    """The name of the first of these that is a column, or was one: a name itself, or a Series with one."""
+    for one in values:
+        name = one if isinstance(one, str) else getattr(one, "name", None)
+        if isinstance(name, str) and name:
+            return name
+    return None
+
+
+def refuse_extra(X: Any, X_public: Any, *, schema: Any) -> None:
+    """Refuse columns of X alone, where no schema says what to do with them: whose a row is, most often."""
+    if schema or not all(isinstance(one, Table) or is_frame(one) for one in (X, X_public)):
+        return
+    ours, theirs = names_of(X), names_of(X_public)
+    extra = [str(name) for name in ours if name not in theirs]
+    if not extra or any(name not in ours for name in theirs):  # a name that is missing may be a misspelled one
+        return
+    first = json.dumps(extra[0], ensure_ascii=False)
+    more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+    raise InputError(
+        f"X has a column {first}{more} that X_public lacks, so that a student could not use it: drop it from X, or add "
+        f"it to X_public. If it says whose a row is, pass unit={first} and leave it in X; a label is passed as "
+        f"y={first}. Nothing was taught or spent."
+    )
 
 
 def without(table: Any, names: tuple[str, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from terrine import _validate
 from terrine.accounting.advice import Units
@@ -21,10 +21,12 @@ _WHY = {
 }
 _UNPLANNED = {
     "probe": "planned_units is missing: about how many people there are (or rows, where each is its own). A probe's "
-    "steps and noise follow from it, and the true number is private. Give a round number that anyone may know, as "
+    "steps and noise follow from it, and the true number is private. Give a round number that anyone may know, "
+    "and that does not come from counting your rows, as len(X) does (an annual report may have one), as "
     "planned_units=2_000. Nothing was taught or spent.",
     "auto": "planned_units is missing: about how many people there are (or rows, where each is its own). Teachers and "
-    "probe are compared by it, and the true number is private. Give a round number that anyone may know, as "
+    "probe are compared by it, and the true number is private. Give a round number that anyone may know, and that "
+    "does not come from counting your rows, as len(X) does (an annual report may have one), as "
     'planned_units=2_000, or set route="teachers". Nothing was taught or spent.',
 }
 
@@ -73,17 +75,22 @@ def check_route(model: Any, *, unit: Any) -> None:
         raise InputError(_UNPLANNED[route])
 
 
+def refuse_row_added() -> NoReturn:
+    """Teachers do not have these neighbors; a probe does, each row being a unit."""
+    raise InputError(
+        'neighbors="unit_added" needs to know whom each row belongs to where there are teachers: without that, a row '
+        'that is added moves others to other teachers. Give unit, leave neighbors out, or set route="probe", where '
+        "each row is a unit."
+    )
+
+
 def people_of(model: Any, data: PrivateData) -> People:
     """The relation that was asked for, or that of the shares; the true number only where that makes it public."""
     known: int | None = None
     if model.neighbors == "unit_added":
         relation = Relation.ROW_ADDED if data.unit is None else Relation.UNIT_ADDED
-        if data.unit is None and model.route != "probe":
-            raise InputError(
-                'neighbors="unit_added" needs to know whom each row belongs to: without that, a row that is added '
-                'moves others to other teachers. Give unit, leave neighbors out, or set route="probe", where each row '
-                "is a unit."
-            )
+        if data.unit is None and model.route not in ("probe", "auto"):
+            refuse_row_added()
     else:
         known = public_units(data, method=model.method)
         relation = Relation.UNIT_ANY if known is None else Relation.UNIT_REPLACED

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from terrine.accounting.advice import Advice
 from terrine.accounting.curves import Guarantee
 from terrine.errors import AdviceWarning
+from terrine.measured import Measured
 from terrine.which_route import RouteChoice
+
+_ASK = (
+    "Are the classes spelled as in y? Rows of another spelling are left out, and no message says so. Look with "
+    "check(...), which takes the same arguments, for your eyes only."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +38,16 @@ class FitPlan:
     def __str__(self) -> str:
         said = [f"Route: {self.route}." if self.choice is None else f"Route: {self.route}. {self.choice.reason}"]
         said.append(f"A fit would spend {self.guarantee}. Nothing was taught or spent.")
+        said.append(_ASK)
         said += [f"Warning: {one}" if one.severity == "warn" else str(one) for one in self.advice.findings]
         return "\n".join(said)
+
+
+def warn_of_measured(measured: Measured | None, classes: Sequence[str]) -> None:
+    """Warn where a probe is not clearly better than a constant by what was measured, or hardly ever finds a class."""
+    if measured is not None and (found := measured.warnings(classes)):
+        more = measured.ranking(classes)
+        warnings.warn(" ".join((*found, *([more] if more else []))), AdviceWarning, stacklevel=3)
 
 
 def heed(advice: Advice) -> None:

@@ -19,6 +19,7 @@ from terrine.budgets import TrainingBudget
 from terrine.errors import InputError, LedgerError
 from terrine.executors import Executor
 from terrine.ledger import Ledger
+from terrine.ledger.training import TrainingState
 from terrine.measured import Measured
 from terrine.noise import UNIT, KeptNoise, Noise, SecureNoise, SeededNoise, as_noise
 from terrine.probe import exact
@@ -119,11 +120,7 @@ class _Fit:
         """Charge, or take up what was charged before; the outputs that are kept move the weights again."""
         asked = self._settings.digest()
         state = self._verbs.charge(asked)
-        if state.asked != asked:
-            raise LedgerError(
-                "The ledger pays for a training with other settings, and for one training only. Nothing was drawn. "
-                "Go on with those settings, or begin a new ledger: its epsilon and delta add to this one's."
-            )
+        refuse_other(state, self._settings)
         for step in range(1, state.begun + 1):
             self._take_up(step, state.outputs.get(step))
 
@@ -211,6 +208,21 @@ def made_by(ledger: Ledger, probe: Probe, *, folder: Path) -> bool:
 
 def _measured(output: NDArray[np.int64], settings: ProbeSettings, budget: TrainingBudget) -> Measured:
     return measured_of(output, n_classes=settings.n_classes, clip=budget.clip, noise=budget.noise)
+
+
+def refuse_other(state: TrainingState | None, settings: ProbeSettings) -> None:
+    """Refuse a training that was charged for settings that differ; the budget, which is compared first, is the same."""
+    if state is None or state.asked == settings.digest():
+        return
+    others = {name: getattr(settings, name) for name in ("n_features", "n_classes", "scale", "rate", "momentum")}
+    given = ", ".join(f"{name} {value:g}" for name, value in others.items())
+    raise LedgerError(
+        "The ledger pays for one training only, and it was charged for one with other settings. Epsilon, delta, "
+        "relation, planning number, number of sums, clip, noise and size of the model are the same as here; what "
+        f"differs is one of these, which are now: {given}. The scale follows from the public rows and the features. "
+        "Nothing was drawn. Go on with the public rows and settings of that training, or name a new ledger: its "
+        "epsilon and delta add to this one's."
+    )
 
 
 def check_agreement(rows: ProbeRows, settings: ProbeSettings, budget: TrainingBudget) -> None:

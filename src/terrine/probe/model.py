@@ -43,6 +43,11 @@ class Probe:
     guarantee: Guarantee | None
     measured: Measured | None = None
 
+    @property
+    def descent_kept(self) -> int:
+        """Steps of the descent that were kept: of the sums all but the one that measures."""
+        return self.steps_kept - int(self.measured is not None)
+
     def predict_proba(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """(n, n_classes) for public rows: any number of them costs nothing more."""
         if features.ndim != 2 or features.shape[1] != self.settings.n_features:

@@ -260,7 +260,7 @@ def _meaning(guarantee: dict[str, Any], column: str | None) -> dict[str, Any]:
     relation = Relation(guarantee["relation"])
     unit, whether, several = _PROTECTED.get(relation, _OTHER)
     if column is not None:
-        whether = whether.replace("(say, a person with all of their rows)", f"(one “{column}”, with all of its rows)")
+        whether = whether.replace("(say, a person with all of their rows)", f"(one {column}: all rows that share it)")
     return {
         "epsilon": epsilon,
         "delta": _upwards(delta, plain=-2),

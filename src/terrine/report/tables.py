@@ -79,7 +79,7 @@ def print_analysis(result: Analysis) -> None:
         "A file of votes does not show that: this is a plan, and no guarantee. What a run, a service or a "
         "PATEClassifier releases has one, because its ledger fixed the budget first."
     )
-    console.print(f"Neighbours: {worst.relation.sentence}. Epsilons are rounded up.")
+    console.print(f"Neighbors: {worst.relation.sentence}. Epsilons are rounded up.")
     if secret is None:
         console.print("Numbers that depend on the votes are not shown; --reveal shows them.")
 
@@ -240,12 +240,14 @@ def print_ledger(found: Summary, accounts: Mapping[str, Spending]) -> None:
     )
     table.add_row("neighbors", "", escape(guarantee.relation.sentence))
     if isinstance(found.budget, TrainingBudget):
-        table.add_row("steps charged", f"{found.queries:,}", "of one training; labels by its probe cost nothing more")
+        table.add_row(
+            "noisy sums charged", f"{found.queries:,}", "of one training; labels by its probe cost nothing more"
+        )
     else:
         table.add_row("questions charged", f"{found.queries:,}", "")
         table.add_row("answers charged", f"{found.answers:,}", "")
     for name, left in found.remaining.items():
-        table.add_row(f"{name} left", f"{left:,.6g}", "")
+        table.add_row(f"{'noisy sums' if name == 'steps' else name} left", f"{left:,.6g}", "")
     if found.unsettled:
         table.add_row("unsettled", f"{found.unsettled:,}", "by requests that did not finish; they stay charged")
     for name, spent in sorted(accounts.items()):
@@ -321,7 +323,7 @@ def print_demo(shown: PublishedGuarantee, facts: dict[str, Any]) -> None:
     table.add_row("ε, publishable", epsilon, f"δ={shown.delta:g}, worst case: whatever the votes are")
     Console().print(table)
     factor = round_up(math.exp(shown.epsilon), 1)
-    print(f"Neighbours: {shown.relation.sentence}. Seeing the published")
+    print(f"Neighbors: {shown.relation.sentence}. Seeing the published")
     print(f"files changes the odds between two neighbors by a factor of at most {factor}, except with a chance of")
     print(f"{shown.delta:g}. With private images you would publish only the student, the guarantee and the report.")
     print(f"Report: {facts['report']}")

@@ -37,6 +37,7 @@ from terrine.runs.factories import check_options, student_of
 from terrine.runs.ready import check_extras
 from terrine.schema.tables import UNIT_COLUMN
 from terrine.students.card import StudentResult
+from terrine.students.verdict import about_test_rows
 
 if TYPE_CHECKING:
     from terrine.students import FittedStudent
@@ -182,6 +183,7 @@ class Learning(ABC):
             right = student.predict(side.test_X) == y
             verdicts.append(Verdict.of(right, y, classes=side.classes, judged_on="test"))
             tested = {
+                "test_rows": about_test_rows(side.test_X, side.public.X),
                 "accuracy": float(right.mean()),
                 "n_test": len(right),
                 "interval": wilson(int(right.sum()), len(right)),
@@ -271,10 +273,11 @@ def no_run(folder: Path) -> InputError:
     return InputError(f"{folder} is no run directory: it has no config.toml. Begin one with: terrine run")
 
 
-def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
+def begin(settings: Settings, folder: Path, *, again: bool = False, name: str | None = None) -> None:
     """Make a run directory, or go on with one; a setting may be corrected until something was made with it.
 
     Args:
+        name: of the settings' file, for the report's commands.
         again: the student's settings may change after it has learned: a new one will be trained.
     """
     check_options(settings)
@@ -301,7 +304,7 @@ def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
             _forget(changed, folder, by_probe=by_probe)
             if (folder / "student").exists() and any(key.startswith("student.") for key in changed):
                 (folder / AGAIN).touch()  # before the settings: a kill between leaves no student of other settings
-            _write_settings(path, settings)
+            _write_settings(path, settings, name)
         for left in folder.glob(".*.tmp"):  # of a run that was killed
             left.unlink(missing_ok=True)
         return
@@ -311,7 +314,17 @@ def begin(settings: Settings, folder: Path, *, again: bool = False) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
-    _write_settings(path, settings)
+    _write_settings(path, settings, name)
+
+
+def fixed_keys(settings: Settings, folder: Path) -> list[str]:
+    """The settings that differ from those a run directory was begun with, and cannot change any more."""
+    if not (folder / "config.toml").is_file():
+        return []
+    before = read_settings(folder / "config.toml")
+    by_probe = learns_probe(before, folder)
+    changed = (key for key in differences(settings, before) if not _left_out(key, settings))
+    return [key for key in changed if _made_with(key, folder, by_probe=by_probe)]
 
 
 def _left_out(key: str, settings: Settings) -> bool:
@@ -384,8 +397,18 @@ def _forget(changed: list[str], folder: Path, *, by_probe: bool) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _write_settings(path: Path, settings: Settings) -> None:
-    write_atomically(path, lambda file: file.write(write_config(settings).encode()))
+_FROM = "# settings: "  # the first line of config.toml: the name of the file that it was made from
+
+
+def _write_settings(path: Path, settings: Settings, name: str | None) -> None:
+    first = f"{_FROM}{name}\n" if name is not None and name.isprintable() else ""
+    write_atomically(path, lambda file: file.write((first + write_config(settings)).encode()))
+
+
+def settings_name(folder: Path) -> str:
+    """The name of the file that a run was begun with; of a run that does not say, the one its folder's name follows."""
+    first = (folder / "config.toml").read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix(_FROM) if first.startswith(_FROM) else f"{folder.resolve().name}.toml"
 
 
 def save_answers(path: Path, rows: NDArray[np.int64], answers: Answers) -> None:

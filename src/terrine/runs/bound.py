@@ -38,6 +38,18 @@ def made_ledger(folder: Path, budget: Budget, where: str | Path | None) -> Ledge
     return ledger
 
 
+def there_already(folder: Path, budget: Budget) -> Ledger | None:
+    """The ledger that a run directory would be bound to, where there is one of this budget; another one is refused."""
+    place = ledger_place(None, folder)
+    if "://" not in str(place) and not Path(place).exists():
+        return None
+    try:
+        Ledger(place).close()
+    except LedgerError:  # a server without one
+        return None
+    return Ledger(place, budget=budget, secrets=folder)
+
+
 def check_spends(folder: Path, ledger: Ledger, budget: Budget) -> None:
     """Refuse a ledger with a budget that is not the run's."""
     if differs := difference(ledger.budget, budget):

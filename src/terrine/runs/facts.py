@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import shlex
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from terrine.errors import InputError, OrderGridWarning
 from terrine.mechanisms import Answers, Outcome
 from terrine.published import PublishedGuarantee, PublishedProbe
 from terrine.relations import Relation
+from terrine.runs.base import settings_name
 from terrine.runs.config import RunConfig, Settings, write_config
 from terrine.runs.local import Run
 from terrine.runs.probe import ProbeRun
@@ -130,12 +132,13 @@ def public_facts(run: AnyRun) -> dict[str, Any]:
 
 def _shared(run: AnyRun) -> dict[str, Any]:
     """How to make a run of any kind again."""
-    name = run.folder.resolve().name  # settings of this name make a folder of this name
+    name, settings = run.folder.resolve().name, settings_name(run.folder)
+    where = "" if Path(settings).stem == name else f" --out {shlex.quote(name)}"
     return {
         "terrine": _versions()["terrine"],
         "config": write_config(_without_folders(run.config if isinstance(run, RemoteRun) else run.given)),
         "versions": _versions(),
-        "commands": [f"terrine run {name}.toml", f"terrine report {name}"],
+        "commands": [f"terrine run {shlex.quote(settings)}{where}", f"terrine report {shlex.quote(name)}"],
     }
 
 

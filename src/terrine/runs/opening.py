@@ -15,13 +15,14 @@ from terrine.runs.route import settle
 AnyRun: TypeAlias = Run | RemoteRun | ProbeRun
 
 
-def begin_run(settings: Settings, folder: Path, *, again: bool = False) -> AnyRun:
+def begin_run(settings: Settings, folder: Path, *, again: bool = False, name: str | None = None) -> AnyRun:
     """Begin a run, or go on with one of the same settings; a route that is left open is chosen now.
 
     Args:
+        name: of the settings' file, for the report's commands.
         again: the student's settings may change after it has learned: a new one will be trained.
     """
-    begin(settings, folder, again=again)
+    begin(settings, folder, again=again, name=name)
     return opened(folder)
 
 

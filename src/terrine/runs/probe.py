@@ -20,17 +20,17 @@ from terrine._files import write_atomically
 from terrine._validate import other_schema
 from terrine.accounting.advice import Advice
 from terrine.datasets import PrivateData, PublicData, Task
-from terrine.errors import InputError, StoreError
+from terrine.errors import InputError, LedgerError, StoreError
 from terrine.ledger import Ledger
 from terrine.ledger.views import Summary
 from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
-from terrine.probe.fit import made_by
+from terrine.probe.fit import made_by, refuse_other
 from terrine.probe.same_rows import same_rows
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.runs.anew import or_anew
 from terrine.runs.base import JsonObject, Learning, begin, learns_probe, published_in, read_json, write_json
-from terrine.runs.bound import bound_ledger, check_spends, made_ledger
+from terrine.runs.bound import bound_ledger, check_spends, made_ledger, there_already
 from terrine.runs.config import ProbeConfig, RunConfig, StudentConfig, read_settings
 from terrine.runs.factories import check_student, student_of
 from terrine.runs.features import FEATURES, check_features, features_digest, features_of
@@ -79,6 +79,7 @@ class ProbeRun(Learning):
             raise InputError(f'{self.folder} is no run by the probe: its settings do not have route = "probe".')
         self.given = found
         self.config = found if isinstance(found, ProbeConfig) else ProbeConfig.of(found)
+        self._prepared: ProbeRows | None = None
 
     @classmethod
     def create(cls, config: ProbeConfig | RunConfig, folder: str | Path) -> ProbeRun:
@@ -141,6 +142,16 @@ class ProbeRun(Learning):
             )
         self.advice.check()
         budget = self.plan.budget
+        if (there := there_already(self.folder, budget)) is not None:
+            with there:
+                state = there.training.state()
+                refuse_other(state, self.plan.settings)
+                if state is not None and not (self.folder / f"training-{there.id}").is_dir():
+                    raise LedgerError(
+                        "The ledger pays for one training only, and another run's is charged to it, with the same "
+                        f"settings. Go on in that run's folder, or name a new ledger for {self.folder}: its epsilon "
+                        "and delta add to this one's."
+                    )
         needed = 8 * budget.dimension * (budget.steps + 2)
         check_room(self.folder, needed, what="the training", free=shutil.disk_usage(self.folder).free)
         if self.config.student.kind != "probe":
@@ -161,14 +172,23 @@ class ProbeRun(Learning):
         with self.ledger() as ledger:
             return ledger.summary()
 
-    def teach(self, *, progress: Progress | None = None) -> Probe:
-        """Train the probe: charged whole before its first step. What a kill left of it goes on."""
-        if self._probe_path.is_file() and (self.folder / ROWS).is_file():
-            return self.probe()
+    def prepare(self, *, progress: Progress | None = None) -> None:
+        """Check the run, and make what the probe sees of private rows: it may take longer than the training."""
+        if self._taught or self._prepared is not None:
+            return
         check_student(self.config.student)
         self.check()
         private = self._unchanged()
-        rows = ProbeRows(self._seen(private), private.y, private.unit, n_classes=len(self.task.classes))
+        seen = self._seen(private, progress=progress)
+        self._prepared = ProbeRows(seen, private.y, private.unit, n_classes=len(self.task.classes))
+
+    def teach(self, *, progress: Progress | None = None) -> Probe:
+        """Train the probe: charged whole before its first step. What a kill left of it goes on."""
+        if self._taught:
+            return self.probe()
+        self.prepare()
+        rows, self._prepared = self._prepared, None  # private: kept no longer than they are needed
+        assert rows is not None
         with self.ledger() as ledger:
             found = fit_probe(
                 rows,
@@ -200,7 +220,8 @@ class ProbeRun(Learning):
         found = probe.predict_proba(self._public)
         arrays = {"proba": found, "labels": found.argmax(axis=1).astype(np.int64), "schema": np.array(LABELS_SCHEMA)}
         write_atomically(self.folder / "answers.npz", lambda file: np.savez_compressed(file, **arrays))
-        write_json(self.folder / "guarantee.json", self._published(probe, paid, labeled=len(found)).to_json())
+        shown = self._published(probe, paid, labeled=len(found), unit=self.unit_column)
+        write_json(self.folder / "guarantee.json", shown.to_json())
         if progress is not None:
             progress(1.0)
         return found
@@ -287,7 +308,7 @@ class ProbeRun(Learning):
         given = Lessons(
             rows, np.arange(len(rows)), labels, self.task.classes, SECURE if self.guarantee().secure_noise else SEEDED
         )
-        settings = {"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.steps_kept}
+        settings = {"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.descent_kept}
         return linear_on_features(
             self.features,
             probe.weights[:-1] * probe.settings.scale,
@@ -297,12 +318,14 @@ class ProbeRun(Learning):
             settings=settings,
         )
 
-    def _published(self, probe: Probe, paid: Summary, *, labeled: int) -> PublishedProbe:
+    def _published(self, probe: Probe, paid: Summary, *, labeled: int, unit: str | None = None) -> PublishedProbe:
         return PublishedProbe.of(
             self.plan.budget,
             lattice=2.0**LATTICE_BITS,
             classes=self._classes,
             measured=probe.measured,
+            measures=probe.settings.measured,
+            unit=unit,
             steps_kept=probe.steps_kept,
             features=probe.settings.n_features,
             labeled=labeled,
@@ -316,6 +339,10 @@ class ProbeRun(Learning):
         return tuple(read_json(self.folder / ROWS, "terrine teach", holds=_Classes)["classes"])
 
     @property
+    def _taught(self) -> bool:
+        return self._probe_path.is_file() and (self.folder / ROWS).is_file()
+
+    @property
     def _probe_path(self) -> Path:
         return self.folder / "probe.npz"
 
@@ -323,13 +350,15 @@ class ProbeRun(Learning):
     def _public(self) -> Any:
         return seen_by_probe(self.features, self.task.public)
 
-    def _seen(self, private: PrivateData) -> NDArray[np.float32]:
+    def _seen(self, private: PrivateData, *, progress: Progress | None) -> NDArray[np.float32]:
         """Features of the private rows; what is not finite adds nothing to a sum."""
         found = np.empty((len(private), self.features.n_features), dtype=np.float32)
         with unheard():
             for start in range(0, len(private), _ROWS):
                 some = self.features.transform(private.X[start : start + _ROWS])
                 found[start : start + _ROWS] = some.reshape(len(some), -1)
+                if progress is not None:
+                    progress(min(1.0, (start + _ROWS) / len(private)))
         return found
 
     def _unchanged(self) -> PrivateData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,20 +50,29 @@ def probe_facts(run: ProbeRun | RemoteRun) -> dict[str, Any]:
         "probe": {
             "features": shown.features,
             "kind": ELSEWHERE if isinstance(run, RemoteRun) else run.config.features.kind,
-            "steps": shown.steps,
-            "steps_kept": shown.steps_kept,
+            "steps": shown.descent,
+            "steps_kept": shown.descent_kept,
+            "measures": shown.steps - shown.descent,
             "clip": shown.clip,
             "noise": shown.noise,
             "planned_units": shown.planned_units,
             "settings": {} if isinstance(run, RemoteRun) else _descent(run),
             "why": _why(run),
             "measured": None if shown.measured is None else [shown.measured.accuracy, shown.measured.words],
+            "warnings": [] if shown.measured is None else _warnings(shown, task.classes),
+            "measured_of": "units" if shown.relation.of_units else "rows",
             "service": shown.service,
         },
         "advice": [] if isinstance(run, RemoteRun) else [str(one) for one in run.advice.warnings],
         "answers": {"labeled": len(labels), "by_class": dict(zip(task.classes, counts.tolist(), strict=True))},
         "student": None if student is None else student.to_json(),
     }
+
+
+def _warnings(shown: PublishedProbe, classes: Sequence[str]) -> list[str]:
+    """What was measured warns of, but what its own words are."""
+    assert shown.measured is not None
+    return [one for one in shown.measured.warnings(classes) if one != shown.measured.words]
 
 
 def _descent(run: ProbeRun) -> dict[str, float]:

@@ -73,7 +73,8 @@ def check_neighbors(private: PrivateData, settings: RunConfig) -> None:
     """Refuse `unit_added` where teachers do not have it: where a unit that is added moves others to other teachers."""
     if settings.privacy.neighbors is None:
         return
-    why = 'privacy.neighbors = "unit_added" does not hold for these teachers: '
+    chosen = ', which route = "auto" takes here' if settings.privacy.route == "auto" else ""
+    why = f'privacy.neighbors = "unit_added" does not hold for these teachers{chosen}: '
     if private.unit is None:
         raise InputError(
             f"{why}there is no unit column, and a row that is added moves others to other teachers. Name the unit's "

@@ -28,7 +28,6 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
     """
     assert task.private is not None
     assert settings.privacy.epsilon is not None
-    check_neighbors(task.private, settings)
     people = people_of(task.private, settings)
     if people.units is None:
         raise InputError(
@@ -37,7 +36,7 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
             'may know, or set route = "teachers". Nothing was taught or spent.'
         )
     labels = public_labels_of(settings.data, task)
-    return choose_route(
+    found = choose_route(
         epsilon=settings.privacy.epsilon,
         delta=settings.privacy.delta,
         relation=people.relation,
@@ -48,6 +47,9 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
         n_teachers=settings.teachers.number,
         rehearsed=None if labels is None else _rehearsed(settings, task, people, labels),
     )
+    if found.route == "teachers":  # a probe has any relation, each row being a unit where there are none
+        check_neighbors(task.private, settings)
+    return found
 
 
 def _rehearsed(settings: RunConfig, task: Task, people: People, labels: NDArray[np.int64]) -> RehearsedRoutes | None:

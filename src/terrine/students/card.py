@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from terrine.accounting.curves import round_up
@@ -67,6 +67,7 @@ class StudentResult(_Json):
         seldom_predicted: classes that it names for less than a tenth of their share of the answers: their share of its
             predictions on public rows, and of the answers.
         warnings: what is wrong with the student, in sentences.
+        test_rows: whose rows the test rows are, in a sentence or two; empty without such rows.
     """
 
     kind: str
@@ -79,6 +80,7 @@ class StudentResult(_Json):
     verdicts: tuple[Verdict, ...] = ()
     seldom_predicted: dict[str, tuple[float, float]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    test_rows: str = ""
 
     def __post_init__(self) -> None:
         said = warnings_of(self.verdicts, seldom=self.seldom_predicted, never=self.never_predicted)
@@ -86,7 +88,7 @@ class StudentResult(_Json):
 
     def for_card(self) -> dict[str, Any]:
         """What the student's card says of it."""
-        names = ("accuracy", "n_test", "interval", "verdicts", "warnings")
+        names = ("accuracy", "n_test", "interval", "verdicts", "warnings", "test_rows")
         return {name: value for name, value in self.to_json().items() if name in names}
 
 
@@ -116,7 +118,7 @@ class Card(_Json):
         n_answered: answers that the student had to learn from.
         ledger: where the ledger stood that paid for the answers.
         accuracy, n_test, interval: on labeled public test rows, with the 95% interval.
-        verdicts, warnings: as of a `StudentResult`.
+        verdicts, warnings, test_rows: as of a `StudentResult`; of a probe the warnings are of what it measured, too.
         measured: of a probe, how often it is right about the private rows that taught it.
         date: on which the student was first saved, in UTC.
     """
@@ -146,6 +148,7 @@ class Card(_Json):
     warnings: tuple[str, ...] = ()
     unit_column: str | None = None
     measured: Measured | None = None
+    test_rows: str = ""
 
     @classmethod
     def of(cls, about: About, facts: Mapping[str, Any], *, terrine: str, date: str | None) -> Card:
@@ -157,9 +160,9 @@ class Card(_Json):
         if isinstance(ledger, dict) and "head" in ledger:  # "17:ab12...", as ledgers print it
             seq, _, digest = str(ledger["head"]).partition(":")
             ledger = {"id": ledger.get("id"), "seq": int(seq) if seq.isdecimal() else seq, "hash": digest}
-        given = {one.name: facts.get(one.name) for one in fields(cls)}
+        given = {one.name: facts.get(one.name) for one in fields(cls)} | {"test_rows": facts.get("test_rows") or ""}
         judged = [] if about.verdict is None else [about.verdict]
-        return cls.from_json(
+        made = cls.from_json(
             {
                 **given,
                 "unit": next((word for word in ("row", "unit", "teacher") if word in str(relation)), None),
@@ -179,6 +182,8 @@ class Card(_Json):
                 "warnings": facts.get("warnings", warnings_of(judged, seldom={}, never=())),
             }
         )
+        measured = () if made.measured is None else made.measured.warnings(about.classes)
+        return replace(made, warnings=tuple(dict.fromkeys((*made.warnings, *measured))))
 
 
 def page(card: Card, about: About, *, columns: Sequence[str] = ()) -> str:
@@ -203,7 +208,7 @@ def page(card: Card, about: About, *, columns: Sequence[str] = ()) -> str:
             "",
             _accuracy(card),
             *(f"\n{one.in_words}" for one in card.verdicts),
-            *(f"\n**Warning:** {one}" for one in card.warnings),
+            *(f"\n**Warning:** {one}" for one in card.warnings if one != str(card.measured)),
             "",
             "## Model",
             "",
@@ -236,7 +241,7 @@ def _privacy(card: Card) -> list[str]:
         ("protects", _protected(card)),
         ("two data sets are neighbors if", None if card.relation is None else Relation(card.relation).sentence),
         ("rests on", card.basis),
-        ("mechanism", _mechanism(card.mechanism, card.parameters)),
+        ("mechanism", _mechanism(card.mechanism, card.parameters, measured=card.measured is not None)),
         *((f"round {k}", _round(one)) for k, one in enumerate(card.rounds, start=1)),
         ("teachers", None if card.n_teachers is None else f"{card.n_teachers:,}"),
         ("budget, fixed beforehand", f"at most {at_most}" if at_most else None),
@@ -248,13 +253,18 @@ def _privacy(card: Card) -> list[str]:
 
 def _protected(card: Card) -> str | None:
     if card.unit == "unit" and card.unit_column is not None:
-        return f"each `{card.unit_column}` of the private data, with all of its rows"
+        return f"each `{card.unit_column}` of the private data: all rows that share it"
     return None if card.unit is None else f"each {card.unit} of the private data"
 
 
-def _mechanism(kind: str | None, parameters: Mapping[str, float]) -> str | None:
+def _mechanism(kind: str | None, parameters: Mapping[str, float], *, measured: bool = False) -> str | None:
+    """Kind and numbers; of a probe the sum that measured it, which its file counts as a step, is told apart."""
     if kind is None:
         return None
+    if kind == SUMS and measured:
+        others = {name: value for name, value in parameters.items() if name != "steps"}
+        sums = f"{parameters['steps'] - 1:,.0f} {_MECHANISMS[SUMS]} and one that measured it"
+        return ", ".join([sums, *(f"{name} {value:g}" for name, value in others.items())])
     numbers = [f"{name} {value:g}" + (" votes" if name in _IN_VOTES else "") for name, value in parameters.items()]
     return _MECHANISMS.get(kind, kind) + (f": {', '.join(numbers)}" if numbers else "")
 
@@ -269,12 +279,13 @@ def _round(one: Mapping[str, Any]) -> str:
 
 
 def _accuracy(card: Card) -> str:
+    more = "" if card.measured is None else f" {card.measured}"
     if card.accuracy is None:
-        more = "" if card.measured is None else f" {card.measured}"
         return f"Not measured on test rows: none with labels were given.{more}"
     rows = f" of {card.n_test:,} labeled test rows" if card.n_test is not None else ""
     between = "" if card.interval is None else " (95% interval: {:.1%} to {:.1%})".format(*card.interval)
-    return f"Right on {card.accuracy:.1%}{rows}{between}."
+    kind = f" {card.test_rows}" if card.test_rows else ""
+    return f"Right on {card.accuracy:.1%}{rows}{between}.{kind}{more}"
 
 
 def _model(card: Card, about: About, columns: Sequence[str]) -> list[tuple[str, str]]:

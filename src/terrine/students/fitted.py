@@ -109,7 +109,7 @@ class Fitted(ABC):
             new = self._card(card)
             if old.ledger is not None and new.ledger is not None and old.ledger.id == new.ledger.id:
                 new = replace(new, ledger=old.ledger)
-            if old == replace(new, terrine=old.terrine, unit_column=old.unit_column):
+            if old == _as_worded_in(old, new):
                 return
         kept = _verified(Path(folder))
         model = json.loads(kept[MANIFEST])["model"]
@@ -240,6 +240,15 @@ def _verified(folder: Path) -> dict[str, bytes]:
 
 def _are_texts(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and bool(X) and isinstance(X[0], str)
+
+
+def _as_worded_in(old: Card, new: Card) -> Card:
+    """With what follows from the rest by words of terrine's, which another version may have chosen otherwise."""
+    measured = new.measured
+    if measured is not None and old.measured is not None:
+        measured = replace(measured, words=old.measured.words)
+    new = replace(new, measured=measured, warnings=old.warnings, test_rows=old.test_rows)
+    return replace(new, terrine=old.terrine, unit_column=old.unit_column)
 
 
 def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -13,7 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from terrine.datasets.rows import Rows, row_digests
+
 Judged = Literal["left_out", "learned", "test"]
+_FEW_ROWS = 200  # test rows: an accuracy on fewer says little
 FEW = 5  # answers of a class: how often it should be named cannot be told from fewer
 SELDOM = 0.1  # of a class's share of the answers
 _LEFT_OUT, _LEARNED = "left out when it was predicted", "that the student learned from, which flatters it"
@@ -154,6 +157,15 @@ def warnings_of(
             "name it. Try a balanced student, or ask about more rows."
         )
     return tuple(found)
+
+
+def about_test_rows(test: Rows, public: Rows) -> str:
+    """What an accuracy on test rows does not say, for whoever relies on it: they are public rows, and perhaps few."""
+    known = set(row_digests(public))
+    there = sum(one in known for one in row_digests(test))
+    few = f", and are {len(test):,} only" if len(test) < _FEW_ROWS else ""
+    same = "More than half of them equal rows of the public file. " if 2 * there > len(test) else ""
+    return f"{same}They measure rows of the public kind, from which private rows may differ{few}."
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a planning number that is off costs a probe, and how far its probabilities lie below a rare class's share.
+"""What a planning number that is off costs a probe, and how true its probabilities are, before and after `sureness`.
 
 Training rows of Adult as units, one unit changed, ε = 1, δ = 1e-5, auto features, seeded noise. For the rare class only
 some of the rows above 50K are kept, of private, public and test rows alike. The level is set by the rare class's share
@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import softmax
+from sklearn.metrics import log_loss
 
 from terrine.datasets import load
 from terrine.features import AutoRecipe, fit_auto
 from terrine.probe import Probe, ProbeRows, ProbeSettings, public_scale, rehearse_probe
+from terrine.probe.measuring import measured_of
+from terrine.probe.sureness import sureness
 from terrine.relations import Relation
 
 RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "probe_level.json"
@@ -49,6 +54,18 @@ def trained(rows: ProbeRows, plan: dict[str, Any], sizes: dict[str, Any], seed: 
     return rehearse_probe(rows, settings=settings, budget=settings.budget(**plan), n_units=planned, seed=seed)
 
 
+def with_measured(probe: Probe, rows: NDArray[Any], y: NDArray[Any], plan: dict[str, Any], seed: int) -> Probe:
+    """With what its last sum would have told of these private rows."""
+    budget = probe.settings.budget(**plan)
+    right = probe.predict(rows) == y
+    counts = np.array([[int((hit & (y == k)).sum()) for k in (0, 1)] for hit in (right, ~right)])
+    noise = budget.noise / math.isqrt(budget.clip**2 // 2)
+    drawn = np.random.default_rng([seed, 1]).normal(0, noise, 6)
+    output = np.concatenate([counts.sum(axis=1), counts.ravel()]) + drawn
+    told = measured_of(output * math.isqrt(budget.clip**2 // 2), n_classes=2, clip=budget.clip, noise=budget.noise)
+    return replace(probe, measured=told)
+
+
 def measured(share: float | None) -> list[dict[str, Any]]:
     task = load("adult")
     assert task.private is not None
@@ -65,18 +82,25 @@ def measured(share: float | None) -> list[dict[str, Any]]:
         for times in TIMES if share is None else (1.0,):
             plan: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "planned_units": round(times * n)}
             plan["relation"] = Relation.UNIT_ANY
-            right, mean, after = [], [], []
+            right, mean, after, sure, loss, loss_sure = [], [], [], [], [], []
             for seed in SEEDS:
                 some = np.random.default_rng(seed).choice(len(X), n, replace=False)
-                rows = ProbeRows(features.transform(X[some]), y[some], n_classes=2)
-                probe = trained(rows, plan, sizes, seed)
+                private = features.transform(X[some])
+                probe = trained(ProbeRows(private, y[some], n_classes=2), plan, sizes, seed)
+                probe = with_measured(probe, private, y[some], plan, seed)
                 p = probe.predict_proba(tested)
                 right.append(float((p.argmax(axis=1) == truth).mean()))
                 mean.append(float(p[:, 1].mean()))
                 level = leveled(probe.predict_proba(seen), float(y[some].mean()))
                 odds = np.log(p[:, 1]) - np.log(p[:, 0]) + level
                 after.append(float((1 / (1 + np.exp(-odds))).mean()))
+                factor = sureness(probe, seen)  # as a student of the probe has it
+                surer = softmax(factor * np.log(p), axis=1)
+                sure.append(float(surer[:, 1].mean()))
+                loss.append(float(log_loss(truth, p)))
+                loss_sure.append(float(log_loss(truth, surer)))
             seeds = {"right": right, "mean_probability": mean, "mean_after_leveling": after}
+            seeds |= {"mean_when_sure": sure, "loss": loss, "loss_when_sure": loss_sure}
             one: dict[str, Any] = {"share": float(truth.mean()), "units": n, "planned_over_true": times, "seeds": seeds}
             found.append(one | {name: math.fsum(values) / len(SEEDS) for name, values in seeds.items()})
             print(found[-1], flush=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -27,6 +28,7 @@ from terrine.ledger import Ledger
 from terrine.mechanisms import GNMax
 from terrine.noise import SeededNoise
 from terrine.probe import fit
+from terrine.probe.sureness import sureness
 from terrine.relations import Relation
 from terrine.schema import Number, Schema
 from terrine.students import AutoStudent, FeatureStudent
@@ -58,9 +60,10 @@ def test_the_probe_is_the_student_and_says_what_it_guarantees(tmp_path):
     assert (found.guarantee_.epsilon, found.guarantee_.relation) == (pytest.approx(1.0), Relation.ROW_REPLACED)
     assert found.guarantee_.epsilon <= 1.0
     assert (found.answers_, found.rounds_, found.route_) == (None, (), None)
-    assert np.allclose(
-        found.predict_proba(TEST), found.probe_.predict_proba(found.features_.transform(TEST)), atol=1e-6
-    )
+    factor = sureness(found.probe_, found.features_.transform(PUBLIC))
+    assert factor != 1
+    by_hand = softmax(factor * np.log(found.probe_.predict_proba(found.features_.transform(TEST))), axis=1)
+    assert np.allclose(found.predict_proba(TEST), by_hand, atol=1e-6)
     found.save(tmp_path / "student")
     kept = load_student(tmp_path / "student")
     assert (np.array(NAMES)[kept.predict(TEST)] == found.predict(TEST)).all()

@@ -21,6 +21,7 @@ from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_sca
 from terrine.probe.exact import LATTICE_BITS
 from terrine.probe.same_rows import same_features, same_rows
 from terrine.probe.settings import signal
+from terrine.probe.sureness import sureness
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.students import (
     AutoStudent,
@@ -143,13 +144,15 @@ def _student(
     assert sides.features is not None
     guesses = probe.predict(sides.seen_public.X)
     given = Lessons(sides.public.X, np.arange(len(guesses)), guesses, names, SECURE if secure else SEEDED)
+    factor = sureness(probe, sides.seen_public.X)
+    settings = {"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.descent_kept, "sureness": factor}
     own = linear_on_features(
         sides.features,
-        probe.weights[:-1] * probe.settings.scale,
-        probe.weights[-1] / 2,
+        factor * probe.weights[:-1] * probe.settings.scale,
+        factor * probe.weights[-1] / 2,
         given,
         seed=seed,
-        settings={"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.descent_kept},
+        settings=settings,
     )
     found: FittedStudent = own
     if isinstance(student, AutoStudent) and labels is not None:

@@ -27,6 +27,7 @@ from terrine.probe import Probe, ProbeRows, fit_probe
 from terrine.probe.exact import LATTICE_BITS
 from terrine.probe.fit import made_by, refuse_other
 from terrine.probe.same_rows import same_rows
+from terrine.probe.sureness import sureness
 from terrine.published import LedgerHead, PublishedProbe
 from terrine.runs.anew import or_anew
 from terrine.runs.base import JsonObject, Learning, begin, learns_probe, published_in, read_json, write_json
@@ -309,13 +310,14 @@ class ProbeRun(Learning):
             rows, np.arange(len(rows)), labels, self.task.classes, SECURE if self.guarantee().secure_noise else SEEDED
         )
         settings = {"student": "Probe", **probe.settings.to_json(), "steps_kept": probe.descent_kept}
+        factor = sureness(probe, self._public)
         return linear_on_features(
             self.features,
-            probe.weights[:-1] * probe.settings.scale,
-            probe.weights[-1] / 2,
+            factor * probe.weights[:-1] * probe.settings.scale,
+            factor * probe.weights[-1] / 2,
             given,
             seed=self.config.seed,
-            settings=settings,
+            settings={**settings, "sureness": factor},
         )
 
     def _published(self, probe: Probe, paid: Summary, *, labeled: int, unit: str | None = None) -> PublishedProbe:

@@ -1,8 +1,7 @@
 """What a planning number that is off costs a probe, and how true its probabilities are, before and after `sureness`.
 
 Training rows of Adult as units, one unit changed, ε = 1, δ = 1e-5, auto features, seeded noise. For the rare class only
-some of the rows above 50K are kept, of private, public and test rows alike. The level is set by the rare class's share
-of the private rows, here without noise. All of these data are public.
+some of the rows above 50K are kept, of private, public and test rows alike. All of these data are public.
 Run: TERRINE_DATA=... python experiments/probe_level.py
 """
 
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
@@ -40,12 +38,6 @@ def thinned(X: NDArray[Any], y: NDArray[Any], share: float | None, seed: int) ->
     order = np.random.default_rng(seed).permutation(np.flatnonzero(y == 1))
     keep = np.sort(np.concatenate([np.flatnonzero(y == 0), order[: round(share / (1 - share) * (y == 0).sum())]]))
     return X[keep], y[keep]
-
-
-def leveled(proba: NDArray[np.float64], share: float) -> float:
-    """What to add to the log-odds of class 1, so that its mean probability is this share."""
-    odds = np.log(proba[:, 1]) - np.log(proba[:, 0])
-    return float(brentq(lambda b: float((1 / (1 + np.exp(-odds - b))).mean()) - share, -20, 20))
 
 
 def trained(rows: ProbeRows, plan: dict[str, Any], sizes: dict[str, Any], seed: int) -> Probe:
@@ -82,7 +74,7 @@ def measured(share: float | None) -> list[dict[str, Any]]:
         for times in TIMES if share is None else (1.0,):
             plan: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "planned_units": round(times * n)}
             plan["relation"] = Relation.UNIT_ANY
-            right, mean, after, sure, loss, loss_sure = [], [], [], [], [], []
+            right, mean, sure, loss, loss_sure = [], [], [], [], []
             for seed in SEEDS:
                 some = np.random.default_rng(seed).choice(len(X), n, replace=False)
                 private = features.transform(X[some])
@@ -91,15 +83,12 @@ def measured(share: float | None) -> list[dict[str, Any]]:
                 p = probe.predict_proba(tested)
                 right.append(float((p.argmax(axis=1) == truth).mean()))
                 mean.append(float(p[:, 1].mean()))
-                level = leveled(probe.predict_proba(seen), float(y[some].mean()))
-                odds = np.log(p[:, 1]) - np.log(p[:, 0]) + level
-                after.append(float((1 / (1 + np.exp(-odds))).mean()))
                 factor = sureness(probe, seen)  # as a student of the probe has it
                 surer = softmax(factor * np.log(p), axis=1)
                 sure.append(float(surer[:, 1].mean()))
                 loss.append(float(log_loss(truth, p)))
                 loss_sure.append(float(log_loss(truth, surer)))
-            seeds = {"right": right, "mean_probability": mean, "mean_after_leveling": after}
+            seeds = {"right": right, "mean_probability": mean}
             seeds |= {"mean_when_sure": sure, "loss": loss, "loss_when_sure": loss_sure}
             one: dict[str, Any] = {"share": float(truth.mean()), "units": n, "planned_over_true": times, "seeds": seeds}
             found.append(one | {name: math.fsum(values) / len(SEEDS) for name, values in seeds.items()})

@@ -124,30 +124,17 @@ def test_a_planning_number_that_is_off_costs_less_than_a_point() -> None:
 def test_the_level_of_a_rare_class() -> None:
     page = (GUIDES / "rare_classes.md").read_text()
     found = [one for one in json.loads(LEVEL.read_text()) if one["share"] < 0.2]
-    before, after = ([f"{one[name]:.1%}" for one in found] for name in ("mean_probability", "mean_after_leveling"))
+    before, after = ([f"{one[name]:.1%}" for one in found] for name in ("mean_probability", "mean_when_sure"))
     assert "{} with 1,000 people, {} with 3,000 and {} with 10,000".format(*before) in page
-    assert "the mean was then {}, {} and {}.".format(*after) in page
+    assert "and {}, {} and {} after that".format(*after) in page
 
 
-def test_the_level_is_put_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(
-        r"(import json\n.*?)```", (GUIDES.parent / "using_the_student.md").read_text(), flags=re.DOTALL
-    )
-    rng = random.Random(0)
-    with (tmp_path / "predictions.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["row", "prediction", "P(no)", "P(yes)"])
-        out.writerows([k, "no", f"{1 - p:.6f}", f"{p:.6f}"] for k in range(2000) if (p := 0.03 * rng.random()) >= 0)
-    (tmp_path / "run").mkdir()
-    measured = {"right_by_class": [900.0, -4.0], "wrong_by_class": [10.0, 94.0], "noise": 9.0}
-    (tmp_path / "run" / "guarantee.json").write_text(json.dumps({"measured": measured}))
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, "using_the_student.md", "exec"), found := {})
-    with (tmp_path / "predictions.csv").open(newline="") as file:
-        before = [float(row["P(yes)"]) for row in csv.DictReader(file)]
-    after = list(found["table"]["P(yes)"])
-    assert sum(after) / len(after) == pytest.approx(90 / 1000)
-    assert sorted(range(2000), key=before.__getitem__) == sorted(range(2000), key=after.__getitem__)
+def test_what_sureness_gains() -> None:
+    page = (GUIDES.parent / "probe.md").read_text()
+    found = [one for one in json.loads(LEVEL.read_text()) if one["share"] > 0.2 and one["planned_over_true"] == 1]
+    pairs = [f"from {one['loss']:.3f} to {one['loss_when_sure']:.3f}" for one in found]
+    assert "{} with 1,000 people, {} with 3,000 and {} with 10,000".format(*pairs) in page
+    assert all(one["loss_when_sure"] < one["loss"] for one in json.loads(LEVEL.read_text()))
 
 
 @pytest.mark.parametrize("unit", [True, False], ids=["patients", "rows"])

@@ -40,7 +40,7 @@ STATED = {
     ),
     "math": {"2.13", "0.9998", "0.995", "0.05", "1.741", "1.90", "1.97", "2.03", "73.5", "1.02", "75.5"},
 }
-BEHIND["probe"] = [BENCHMARKS / f"{name}.json" for name in ("probe", "probe_rule")]
+BEHIND["probe"] = [BENCHMARKS / f"{name}.json" for name in ("probe", "probe_rule", "probe_level")]
 STATED |= {"probe": {"0.22"}, "which_route": {"0.033", "0.089", "0.27", "0.50", "0.75", "0.48"}}  # test_which_route.py
 STATED["epsilon"] = {"99.967"}  # test_guides.py
 STATED["math"] |= {"0.0202", "238.2", "87.05", "28.90", "0.111", "0.331", "1.092"}  # tests/accounting/test_gdp.py

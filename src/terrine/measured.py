@@ -19,9 +19,8 @@ _HIDDEN = (
 )
 _RANK = (
     "Rows may still be ranked well: sort new rows by {columns}, as the predictions file and predict_proba have it, and "
-    "act on the first of them, whatever the prediction says. Where a class is rare a larger ε may change little, and "
-    "the probe's probabilities of it often lie too low. See docs/using_the_student.md#before-you-rely-on-it and "
-    "docs/guides/rare_classes.md."
+    "act on the first of them, whatever the prediction says. Where a class is rare a larger ε may change little. See "
+    "docs/using_the_student.md#before-you-rely-on-it and docs/guides/rare_classes.md."
 )
 
 Interval = tuple[float, float]

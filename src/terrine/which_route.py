@@ -300,7 +300,7 @@ def _by_rule(teachers: RouteOption, probe: RouteOption) -> tuple[RouteName, str]
 
 _UNPLANNED = (
     "No planning number was given, and a probe cannot do without one: give planned_units (units_planned in a run), "
-    "about how many people there are, or rows where each is its own; a round number that is public anyway."
+    "about how many people there are, or rows where each is its own, from public knowledge and not by counting them."
 )
 
 

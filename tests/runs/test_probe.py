@@ -641,7 +641,7 @@ def test_routes_are_not_compared_without_a_planning_number(here, terrine):
         code, out, err = terrine("run", path, *more)
         assert (code, out) == (2, "")
         assert "data.units_planned is missing" in err
-        assert 'a round number that anyone may know, or set route = "teachers". Nothing was taught or spent.' in err
+        assert 'do not count your private rows; or set route = "teachers". Nothing was taught or spent.' in err
     assert not (here / "r" / "route.json").exists()
     changed(here, (PROBE, AUTO + "consensus = 0.9"), more=TEACHERS)
     assert terrine("teach", path, "--out", "r").code == 0  # corrected, into the same directory

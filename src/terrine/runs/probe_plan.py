@@ -49,8 +49,8 @@ class People:
         if self.units is None:
             raise InputError(
                 "data.units_planned is missing: about how many people (or rows, where a row is its own) there are. "
-                "The probe's steps and noise follow from it, and the true number is private. Give a round number that "
-                "is public anyway."
+                "The probe's steps and noise follow from it, and the true number is private. Give a number from "
+                "public knowledge, such as an annual report, and do not count your private rows."
             )
         return self.units.number
 

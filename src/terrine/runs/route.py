@@ -32,8 +32,9 @@ def choose(settings: RunConfig, task: Task) -> RouteChoice:
     if people.units is None:
         raise InputError(
             'data.units_planned is missing: route = "auto" compares teachers and probe by about how many people (or '
-            "rows, where a row is its own) there are, and the true number is private. Give a round number that anyone "
-            'may know, or set route = "teachers". Nothing was taught or spent.'
+            "rows, where a row is its own) there are, and the true number is private. Give a number from public "
+            "knowledge, such as an annual report, and do not count your private rows; or set "
+            'route = "teachers". Nothing was taught or spent.'
         )
     labels = public_labels_of(settings.data, task)
     found = choose_route(

@@ -340,6 +340,12 @@ def fitted(learner: str, labels: Any, known: Known, seed: int, rows: Any = None)
     return taught(learner_of(learner, known.size), X, labels, classes=150, seed=seed), X, known.test
 
 
+def opinion_of(learner: str, *, resnets: bool) -> str:
+    """Of the file with what a student of the first round says to the second one's questions."""
+    kind = {FEATURES: "features", AUTO: "auto"}.get(learner) or list(LEARNERS).index(learner)
+    return f"paper_glyph_{'resnet_' * resnets}proba_{kind}.npz"
+
+
 def learned(job: Job) -> dict[str, Any]:
     """One student; for two rounds, the first one's opinion decides what the second one learns from."""
     known: Known = asked_resnets(_KNOWN["known"])
@@ -365,8 +371,7 @@ def learned(job: Job) -> dict[str, Any]:
         asked = second_rows(known.size)
         proba = student.predict_proba(public[asked])
         if job.seed == 0:
-            kind = list(LEARNERS).index(job.learner) if job.learner in LEARNERS else "features"
-            name = f"paper_glyph_{'resnet_' * known.size.as_many}proba_{kind}.npz"
+            name = opinion_of(job.learner, resnets=known.size.as_many)
             np.savez_compressed(known.out / name, proba=proba.astype(np.float16))
         votes = Votes(known.votes["counts"][asked].astype(np.int64), n_teachers=known.size.teachers)
         given = answer(second_round(known.size), votes, rng=SeededNoise(job.seed + 100), student_proba=proba)

@@ -43,12 +43,12 @@ LINES = {
 }
 TO_COME = {  # by learner or setting
     "VAT alone, 400 epochs": "`learn --groups epochs`: VAT at the paper's schedule, 312,500 steps: some 45 minutes of "
-    "an H200 at the 8 ms that a step of our larger batches took there, and two to three hours with seven other "
+    "an H200 at the 8 ms that a step of our larger batches took there, and 2.3 hours with seven other "
     "students beside it.",
     "VAT alone": "`learn --groups paper`: VAT with Miyato et al.'s losses alone, the paper's kind of student.",
     "supervised alone": "`learn --groups plain`: the same net without the public images that have no answer.",
     "GAN of Salimans et al.": "`learn --groups gan`: a semi-supervised GAN on Glyph, against VAT. With `paper` and "
-    "`plain` some 20 students, each 1 to 2 minutes of an H200 with seven others beside it.",
+    "`plain` 19 students, in some 6 minutes of an H200.",
     "200,000 labels: plurality": "`learn --groups many`: 200,000 labels by the teachers, in place of recorded ones.",
     "GAN, MNIST": "`learn --groups mnist`: GANs of full size on MNIST, and private against open labels there.",
 }

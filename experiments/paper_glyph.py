@@ -4,11 +4,14 @@
     python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 150 [--teachers 250] [--everywhere 30]
     python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP [--groups NAME ...] [--workers 4] [--seconds 300]
     python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP --resnets [--wait] ...   # by the votes of `resnets`
+    python experiments/paper_glyph.py features GLYPHS.npz OUT KEEP --size cpu     # features without a GPU, 3 minutes
+    python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP --size cpu --resnets --groups auto   # students on them
     python experiments/paper_glyph_page.py OUT GLYPHS.npz            # docs/results/paper_glyph.{json,md,png,svg}
     python experiments/paper_glyph_page.py OUT GLYPHS.npz --add      # by ResNet-32s and on MNIST: beside what is there
 
 GLYPHS is a file as terrine.datasets.fonts.Glyphs.save writes it; `votes`, `resnets` and nets want a GPU. OUT gets votes
 and runs as they come, and what is there is not done again; KEEP gets the features of the public and the test images.
+Of size cpu there are 16,000 public images, those whose votes `resnets` keeps.
 Every student is scored twice on the same test images: on the symbols that were drawn, and on the labels that were
 recorded, of which 12% are wrong. The noise of the answers is seeded: such answers are not private.
 """
@@ -31,6 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from paper_glyph_settings import (
+    AUTO,
     BASE,
     BASE_TRUE,
     BOTH,
@@ -57,7 +61,7 @@ from paper_glyph_settings import (
 from provenance import machine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from terrine.features import FeatureRecipe, fit_features
+from terrine.features import AutoRecipe, FeatureRecipe, fit_auto, fit_features
 from terrine.mechanisms import ABSTAIN, Outcome, answer
 from terrine.noise import SeededNoise
 from terrine.students import SupervisedStudent
@@ -147,6 +151,20 @@ def vote(path: str, out: Path, keep: Path, size: Size) -> None:
         rows.append(about("small nets", counts, right, true, teachers=teachers, each=total // teachers, steps=steps))
         kept(out / TEACHERS, rows)
         say(**rows[-1])
+
+
+def features(path: str, keep: Path, size: Size) -> None:
+    """Of the public and the test images, by scattering and small pieces: what `fit_auto` makes without a GPU."""
+    from paper_glyph_device import drawn
+
+    start, made = time.perf_counter(), None
+    for split, n in (("public", size.public), ("test", size.test)):
+        images = drawn(path, split, n)[0].cpu().numpy()
+        if made is None:
+            made = fit_auto(images[: size.auto], recipe=AutoRecipe(encoder="no"), seed=0, device="cpu")
+        parts = [made.transform(images[at : at + 1000]) for at in range(0, n, 1000)]
+        np.save(keep / f"auto_{split}.npy", np.concatenate(parts).astype(np.float32))
+        print(json.dumps({split: n, "features": made.n_features, "at": time.perf_counter() - start}), flush=True)
 
 
 def about(kind: str, counts: Any, right: float, true: Any, **facts: Any) -> dict[str, Any]:
@@ -275,7 +293,8 @@ def ready(path: str, out: Path, keep: Path, size: Size, nets: bool, images: bool
         return
     public, true, label = drawn(path, "public", size.public)
     test, test_true, test_label = drawn(path, "test", size.test)
-    file, seen = out / "paper_glyph_votes.npz", [keep / f"{split}.npy" for split in ("public", "test")]
+    file, kind = out / "paper_glyph_votes.npz", "auto_" if size.auto else ""
+    seen = [keep / f"{kind}{split}.npy" for split in ("public", "test")]
     _KNOWN["known"] = Known(
         size=size,
         path=path,
@@ -314,11 +333,17 @@ def taught(learner: Any, public: Any, labels: Any, *, classes: int, seed: int) -
 
 def fitted(learner: str, labels: Any, known: Known, seed: int, rows: Any = None) -> tuple[Any, Any, Any]:
     """A student, and the public and test rows as it sees them."""
-    if learner == FEATURES:
+    if learner in (FEATURES, AUTO):
         linear = SupervisedStudent(estimator=LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.05))
         return taught(linear, known.features[0], labels, classes=150, seed=seed), *known.features
     X = known.public if rows is None else rows
     return taught(learner_of(learner, known.size), X, labels, classes=150, seed=seed), X, known.test
+
+
+def opinion_of(learner: str, *, resnets: bool) -> str:
+    """Of the file with what a student of the first round says to the second one's questions."""
+    kind = {FEATURES: "features", AUTO: "auto"}.get(learner) or list(LEARNERS).index(learner)
+    return f"paper_glyph_{'resnet_' * resnets}proba_{kind}.npz"
 
 
 def learned(job: Job) -> dict[str, Any]:
@@ -346,8 +371,7 @@ def learned(job: Job) -> dict[str, Any]:
         asked = second_rows(known.size)
         proba = student.predict_proba(public[asked])
         if job.seed == 0:
-            kind = list(LEARNERS).index(job.learner) if job.learner in LEARNERS else "features"
-            name = f"paper_glyph_{'resnet_' * known.size.as_many}proba_{kind}.npz"
+            name = opinion_of(job.learner, resnets=known.size.as_many)
             np.savez_compressed(known.out / name, proba=proba.astype(np.float16))
         votes = Votes(known.votes["counts"][asked].astype(np.int64), n_teachers=known.size.teachers)
         given = answer(second_round(known.size), votes, rng=SeededNoise(job.seed + 100), student_proba=proba)
@@ -439,7 +463,7 @@ def learn(work: Work, *, groups: list[str], pace: Pace) -> None:
             if (job.setting, job.learner, job.seed, resnets and by_teachers(job.setting)) not in done]  # fmt: skip
     if pace.by_seed:
         jobs.sort(key=lambda job: job.seed)
-    nets = any(job.learner != FEATURES for job in jobs)
+    nets = any(job.learner not in (FEATURES, AUTO) for job in jobs)
     images = any(job.setting not in MNIST for job in jobs)
     setup = (work.path, work.out, work.keep, work.size, nets, images)
     running: list[Any] = []
@@ -476,21 +500,22 @@ def attempted(job: Job) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Glyph at the paper's own parameters")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("votes", "resnets", "learn"):
+    for verb in ("votes", "features", "resnets", "learn"):
         one = verbs.add_parser(verb)
         one.add_argument("glyphs")
         one.add_argument("out", type=Path)
         one.add_argument("--size", choices=list(SIZES), default="full", help="toy: to try the script without a GPU")
         if verb != "resnets":
             one.add_argument("keep", type=Path)
-        if verb != "votes":
+        if verb in ("resnets", "learn"):
             one.add_argument("--seconds", type=float, default=300.0)
         if verb == "resnets":
             one.add_argument("--teachers", type=int, help="that many, in place of the size's 100")
             one.add_argument("--everywhere", type=float, default=0.0, metavar="SECONDS",
                              help="for so long the first of them vote on all public images too")  # fmt: skip
         if verb == "learn":
-            one.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
+            every = [group for group in GROUPS if group != "auto"]
+            one.add_argument("--groups", nargs="*", default=every, choices=list(GROUPS))
             one.add_argument("--workers", type=int, default=4, help="students side by side")
             one.add_argument("--resnets", action="store_true", help="by the votes that `resnets` left in OUT")
             one.add_argument("--wait", action="store_true", help="where `resnets` is still at work")
@@ -498,9 +523,13 @@ def main() -> None:
             one.add_argument("--by-seed", action="store_true", help="the first seed of all groups first")
     given = parser.parse_args()
     size = SIZES[given.size]
+    if (given.verb == "features" or "auto" in getattr(given, "groups", ())) and not size.auto:
+        parser.error("Features without a GPU are for --size cpu.")
     match given.verb:
         case "votes":
             vote(given.glyphs, given.out, given.keep, size)
+        case "features":
+            features(given.glyphs, given.keep, size)
         case "resnets":
             size = replace(size, resnets=given.teachers or size.resnets)
             resnets(given.glyphs, given.out, size, seconds=given.seconds, everywhere=given.everywhere)

@@ -30,8 +30,11 @@ PRINTED = {  # answers, ε and the student on recorded labels, as the paper has 
 }
 AS_GLYPH_STUDENTS = ("LNMax", "GNMax, 8,000 answers, ε = 0.8")  # the same noise and numbers of questions
 FIRST, THERE = "plurality, first questions", "plurality, where T = 3500 answered"
-SHORT, FEATURES, VAT = "VAT, short", "Features", "VAT"
+SHORT, FEATURES, VAT, AUTO = "VAT, short", "Features", "VAT", "Features, no GPU"
 BASE, BASE_TRUE = "a million private images, labels as recorded", "a million private images, true labels"
+FIRST_100, THEIRS_100 = "MNIST, LNMax, the first 100 rows", "MNIST, LNMax, the 100 rows of the paper's student"
+PRIVATE = "MNIST, Confident-GNMax"
+OPEN = {"MNIST, plurality, first rows": "the plurality without noise", "MNIST, truth, first rows": "true labels"}
 LINES = {
     "LNMax": GREY,
     "Confident, T = 1000": ORANGE,
@@ -39,20 +42,34 @@ LINES = {
     "plurality, as many of each class": GREEN,
 }
 TO_COME = {  # by learner or setting
-    "VAT alone, 400 epochs": "`learn --groups epochs`: the same at the paper's schedule, 312,500 steps; at the 8 ms "
-    "of a step of our larger batches on one H200, with students side by side, some 45 minutes.",
+    "VAT alone, 400 epochs": "`learn --groups epochs`: VAT at the paper's schedule, 312,500 steps: some 45 minutes of "
+    "an H200 at the 8 ms that a step of our larger batches took there, and 2.3 hours with seven other "
+    "students beside it.",
     "VAT alone": "`learn --groups paper`: VAT with Miyato et al.'s losses alone, the paper's kind of student.",
     "supervised alone": "`learn --groups plain`: the same net without the public images that have no answer.",
-    "GAN of Salimans et al.": "`learn --groups gan`: a semi-supervised GAN on Glyph, against VAT.",
+    "GAN of Salimans et al.": "`learn --groups gan`: a semi-supervised GAN on Glyph, against VAT. With `paper` and "
+    "`plain` 19 students, in some 6 minutes of an H200.",
     "200,000 labels: plurality": "`learn --groups many`: 200,000 labels by the teachers, in place of recorded ones.",
     "GAN, MNIST": "`learn --groups mnist`: GANs of full size on MNIST, and private against open labels there.",
 }
-NO_RESNETS = (
-    "`resnets`: ResNet-32 teachers. On one H200 they trained on 58,000 images a second, 25 side by side: 100 teachers "
-    "of 1,000 steps take three minutes with nothing beside them; beside the students no wave of them ended in seven. "
-    "`--teachers 250` takes 8 minutes for as many steps, `--teachers 1000` half an hour; the paper's 40,000 steps take "
-    "40 times as long (250 teachers: some 5 hours; 5,000: 4 days)."
+MORE_RESNETS = (
+    "`resnets`: {what}. With nothing beside them one H200 trained 25 side by side on 102,000 images a second (62,000 "
+    "with other work beside them): 1,000 steps are 4 minutes for `--teachers 250` and 16 for `--teachers 1000`; "
+    "the paper's 40,000 steps 2.7 hours for 250, and 2 days and 6 hours for its 5,000."
 )
+LIKE_RESNETS = ((5000, 3000), (100, 15_000))  # small nets that stand beside them: Table 1's, and of like shares
+NOTES = {  # by learner
+    "VAT alone": "*VAT alone*: Miyato et al.'s losses and nothing of ours, 3,000 steps.",
+    "VAT alone, the paper's rate, 16 of its 400 epochs": "*The paper's rate*: its Adam at 6e-5 and batches of 128 too, "
+    "but 16 epochs in place of 400: it shows how far that rate gets in such time, not what the paper's student is.",
+    "supervised alone": "*Supervised alone*: the same net from the answers and their distorted views, without the "
+    "other public images.",
+    "GAN of Salimans et al.": "*GAN of Salimans et al.*: its losses alone, 2,000 steps.",
+    AUTO: "*Features, no GPU*: linear discriminants as in *Features*, on what `terrine.fit_auto` makes of pixels "
+    "without a GPU (scattering and small pieces, components by 10,000 public images), in place of features learned on "
+    "one. So these students compare with one another and with the last rows, not with the small nets': by the small "
+    "nets' answers that student was not trained, as their votes were not kept.",
+}
 LEAST, MORE = 0.70, 0.82  # accuracies at which ensembles of a fixed set are compared
 
 
@@ -66,7 +83,7 @@ def by_whom(row: dict[str, Any]) -> str:
 
 
 def settings_of(row: dict[str, Any]) -> str:
-    values = [f"{value:,.0f}" for value in row["mechanism"]]
+    values = [f"{value:,.0f}" if value >= 20 else f"{value:.3g}" for value in row["mechanism"]]
     return f"T, σ₁, σ₂ = {'; '.join(values)}" if len(values) == 3 else f"noise {values[0]}"
 
 
@@ -128,13 +145,13 @@ def staged(found: dict[str, Any], who: str, k: int) -> str:
 
 
 def missing(found: dict[str, Any]) -> str:
-    """What paper_glyph.py can run and has not."""
+    """What paper_glyph.py can run and has not; more teachers, always."""
     nets = found.get("resnets", {"table": [], "others": [], "ensembles": []})
     rows = [row for part in (found, nets) for name in ("table", "others") for row in part[name]] + found["mnist"]
     there = {row[name] for row in rows for name in ("learner", "setting")}
     gone = [said for kind, said in TO_COME.items() if kind not in there]
-    gone += [] if nets["ensembles"] else [NO_RESNETS]
-    return "".join(f"- {said}\n" for said in gone) or "- Nothing: every part of the script ran.\n"
+    what = "more ResNet-32 teachers, for longer" if nets["ensembles"] else "ResNet-32 teachers"
+    return "".join(f"- {said}\n" for said in [*gone, MORE_RESNETS.format(what=what)])
 
 
 def stages(found: dict[str, Any]) -> str:
@@ -174,19 +191,28 @@ def resnets(found: dict[str, Any]) -> str:
         return ""
     header = ["answers by", "teachers", "settings", "answers", "right (as recorded)", "ε, the paper's accountant",
               "student", "symbols drawn", "labels recorded"]  # fmt: skip
-    body = []
+    body: list[list[str]] = []
     for setting in dict.fromkeys(row["setting"] for row in found["table"]):
         for kind, rows in (("5,000 small nets", found["table"]), (f"{nets['teachers']} ResNet-32s", nets["table"])):
             for row in rows:
-                if (row["setting"], row["learner"]) == (setting, VAT):
+                if row["setting"] == setting and row["learner"] in (VAT, FEATURES, AUTO):
                     right = f"{row['answers_right']:.1%} ({row['answers_recorded']:.1%})"
-                    body.append([setting if kind.startswith("5,000") else "", kind, settings_of(row), answered(row),
-                                 right, up(row["paper_epsilon"]), by_whom(row), *both(row)])  # fmt: skip
+                    first = setting if row is next(r for r in found["table"] if r["setting"] == setting) else ""
+                    body.append([first, kind, settings_of(row), answered(row), right, up(row["paper_epsilon"]),
+                                 by_whom(row), *both(row)])  # fmt: skip
+    for row in nets["others"]:
+        if " answers: " in row["setting"]:
+            by = "the symbols drawn" if "truth" in row["setting"] else f"plurality of {nets['teachers']} ResNet-32s"
+            right = f"{row['answers_right']:.1%} ({row['answers_recorded']:.1%})"
+            body.append(["no noise, first questions", by, "–", answered(row), right, "–", by_whom(row), *both(row)])
     of_many = f"; the first {nets['many_teachers']} of them voted on all 200,000" if nets["many_teachers"] else ""
+    beside = [row for row in found["ensembles"] if (row["teachers"], row["each"]) in LIKE_RESNETS]
+    known = {row["learner"] for row in [*nets["table"], *nets["others"]]}
+    notes = [said for kind, said in NOTES.items() if kind in known]
     return RESNET_PART.format(
         table=markdown(header, body),
-        ensembles=ensembles(nets),
-        learners=learners(nets["table"]),
+        ensembles=ensembles({"ensembles": [*nets["ensembles"], *beside]}),
+        learners="".join(f"{said}\n\n" for said in (learners(nets["table"]), *notes) if said),
         teachers=nets["teachers"],
         of_many=of_many,
     )
@@ -205,7 +231,7 @@ def learners(rows: list[dict[str, Any]]) -> str:
             apart = in_points(theirs, ours) if ours and row["learner"] != VAT else "–"
             body.append([setting if row is some[0] else "", by_whom(row), *both(row), apart])
     if not body:
-        return "Other learners were not trained by these votes yet."
+        return ""
     header = ["answers by", "learner", "student, symbols drawn", "student, labels recorded", "against VAT, recorded"]
     return markdown(header, body)
 
@@ -253,16 +279,30 @@ def many(found: dict[str, Any]) -> str:
 
 
 def small_gan(found: dict[str, Any]) -> str:
-    if any(row["learner"].startswith("GAN") for row in found["mnist"]):
-        return "*Of Salimans et al.*: its losses alone, the\npaper's kind; *small*: a narrower net and 1,500 steps."
-    return (
-        "*Of Salimans et al.*: its losses alone;\n"
-        "*small*: a narrower net and 1,500 steps, trained without a GPU: it says little about the full one."
-    )
+    by = {(row["setting"], row["learner"]): row["accuracy"]["by_seed"] for row in found["mnist"]}
+    if not any(learner.startswith("GAN") for _, learner in by):
+        return (
+            "*Of Salimans et al.*: its losses alone;\n"
+            "*small*: a narrower net and 1,500 steps, trained without a GPU: it says little about the full one."
+        )
+    said = "*Of Salimans et al.*: its losses alone, the\npaper's kind; *small*: a narrower net and 1,500 steps."
+    for start, rows in ((FIRST_100, "the first 100 rows"), (THEIRS_100, "the rows of the paper's student")):
+        if scores := by.get((start, "GAN of Salimans et al., MNIST")):
+            said += f"\nThe seeds of the paper's kind by {rows}: {', '.join(f'{one:.1%}' for one in scores)}."
+    private = by.get((PRIVATE, "VAT, MNIST"))
+    if private:
+        against = [(what, in_points(private, by[setting, "VAT, MNIST"])) for setting, what in OPEN.items()
+                   if (setting, "VAT, MNIST") in by]  # fmt: skip
+        said += (
+            "\n\n*Private against open labels*: VAT by the answers that passed a check, in points on the test images, "
+        )
+        said += "against as many\nfirst rows by " + ", by ".join(f"{what} {apart}" for what, apart in against) + "."
+    return said
 
 
 def others(found: dict[str, Any]) -> str:
     rows = [*found["others"], *found.get("resnets", {}).get("others", [])]
+    rows = [row for row in rows if " answers: " not in row["setting"]]
     body = [[labels_by(row), row["learner"], str(row["seeds"]), f"{row['answers_right']:.1%}", *both(row)]
             for row in rows]  # fmt: skip
     header = ["labels", "learner", "seeds", "labels right", "student, symbols drawn", "student, labels recorded"]
@@ -379,28 +419,25 @@ RESNET_PART = """
 
 The {teachers} teachers are residual nets as the paper's, of 13,000 images each, by its training (batches of 100,
 rates 0.1, 0.01, 0.001), shrunk from 40,000 steps to those below. Thresholds and noise are the same shares of the number
-of teachers; the questions are the same rows. ε does not compare: noise is small where teachers are few, so that
-{teachers} teachers cost far more than 5,000 (the last row's 0.8 is that of 5,000), and for any votes no bound is of
-use. This is about answers and students.
+of teachers; the questions are the same rows. **{teachers} teachers give no privacy to speak of**: noise is small where
+teachers are few, so that ε is in the hundreds (0.8 in the name of a row is that of 5,000). This is about answers and
+students.
 
 {ensembles}
 
 *One is right*, *plurality is right*: on the symbols drawn, on 16,000 public images{of_many}.
 
-{learners}
-
-Three seeds, or as many as it says; in parentheses 95% intervals. *VAT alone*: Miyato et al.'s losses and nothing of
-ours, 3,000 steps; *the paper's rate*: its Adam at 6e-5 and batches of 128 too, but 16 epochs in place of 400: it shows
-how far that rate gets in such time, not what the paper's student is. *Supervised alone*: the same net from the answers
-and their distorted views, without the other public images. *GAN of Salimans et al.*: its losses alone, 2,000 steps.
+{learners}Three seeds, or as many as it says, share the teachers.
 """
 
 PAGE = """# Glyph at the paper's own parameters
 
 ```
-python experiments/paper_glyph.py votes GLYPHS.npz OUT KEEP               # on a GPU
-python experiments/paper_glyph.py resnets GLYPHS.npz OUT --seconds 400    # on a GPU
-python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP               # on a GPU
+python experiments/paper_glyph.py votes GLYPHS.npz OUT KEEP                          # on a GPU
+python experiments/paper_glyph.py resnets GLYPHS.npz OUT --teachers 50 --seconds 200   # on a GPU
+python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP                          # on a GPU
+python experiments/paper_glyph.py features GLYPHS.npz OUT KEEP --size cpu
+python experiments/paper_glyph.py learn GLYPHS.npz OUT KEEP --size cpu --resnets --groups auto
 python experiments/paper_glyph_page.py OUT GLYPHS.npz
 ```
 

@@ -60,6 +60,7 @@ class Size:
     baseline: int = 1_000_000
     small: bool = False  # nets of a few channels
     as_many: bool = False  # questions as with 5,000 teachers, with fewer
+    auto: int = 0  # public images that features are learned from where there is no GPU
     asked: float = 1.0  # share of them, then
 
     @property
@@ -76,7 +77,8 @@ TOY = Size(
 )  # fmt: skip
 TRIAL = Size(resnets=25, resnet_each=500, resnet_queries=500)  # of the residual nets alone, to time them
 AGAIN = Size(ensembles=Size().ensembles[:1])  # the votes of the 5,000 alone
-SIZES = {"full": Size(), "again": AGAIN, "toy": TOY, "trial": TRIAL}
+CPU = Size(public=16_000, auto=10_000)  # students that want no GPU, by the votes of residual nets
+SIZES = {"full": Size(), "again": AGAIN, "toy": TOY, "trial": TRIAL, "cpu": CPU}
 
 LNMAX, CONFIDENT, TEXT, HEAD, BOTH = (
     "LNMax",
@@ -113,6 +115,7 @@ def taken(who: str, k: int) -> str:
 
 
 VAT, SHORT, PLAIN_VAT, SUPERVISED, FEATURES = "VAT", "VAT, short", "VAT alone", "supervised alone", "Features"
+AUTO = "Features, no GPU"  # by `terrine.fit_auto`: scattering and small pieces
 EPOCHS, SOME_EPOCHS = "VAT alone, 400 epochs", "VAT alone, the paper's rate, 16 of its 400 epochs"
 GAN, SALIMANS, NET_OF_ALL = "GAN", "GAN of Salimans et al.", "supervised, many labels"
 MNIST_GAN, MNIST_SALIMANS, MNIST_VAT = "GAN, MNIST", "GAN of Salimans et al., MNIST", "VAT, MNIST"
@@ -357,6 +360,8 @@ GROUPS: dict[str, list[Job]] = {  # each by worth
     "stages": _jobs(*((taken(who, k), SHORT) for k in (1000, 2000) for who in (LN, LOW, MODERATE)), seeds=range(2)),
     "mnist": _jobs((THEIRS_100, MNIST_SALIMANS), (FIRST_100, MNIST_SALIMANS), (FIRST_100, MNIST_GAN))
     + _jobs(*((setting, MNIST_VAT) for setting in (PRIVATE, OPEN, OPEN_TRUTH))),
+    "auto": _jobs(*((setting, AUTO) for setting in TABLE))
+    + _jobs(*((taken(who, k), AUTO) for who in (PLURALITY_ALL, TRUTH_ALL) for k in (K, 12_000)), seeds=range(1)),
     "small": _jobs((FIRST_100, SMALL_SALIMANS), (FIRST_100, SMALL_GAN), (THEIRS_100, SMALL_SALIMANS)),
     "baseline": _jobs((BASE, NET_OF_ALL), (BASE_TRUE, NET_OF_ALL), (MANY_RECORDED, NET_OF_ALL), (MANY_TRUE, NET_OF_ALL),
                       seeds=range(2)),

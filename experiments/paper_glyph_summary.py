@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from figures import tradeoff
-from paper_glyph import EVERYWHERE, RESNET, RESNETS, TEACHERS, all_runs, read
+from paper_glyph import EVERYWHERE, RESNET, RESNETS, TEACHERS, all_runs, opinion_of, read
 from paper_glyph_device import task_of
 from paper_glyph_page import AS_GLYPH_STUDENTS
 from paper_glyph_settings import (
+    AUTO,
     BOTH,
     DELTA,
     EVEN,
@@ -98,9 +99,8 @@ def costs(out: Path, counts: Any, size: Size = SIZE) -> dict[str, dict[str, floa
         print(setting, found[setting], flush=True)
     rows, how = second_rows(size), second_round(size)
     votes = Votes(counts[rows], n_teachers=size.teachers)
-    for learner in (*LEARNERS, FEATURES):
-        kind = "features" if learner == FEATURES else str(list(LEARNERS).index(learner))
-        file = out / f"paper_glyph_{'resnet_' * size.as_many}proba_{kind}.npz"
+    for learner in (*LEARNERS, FEATURES, AUTO):
+        file = out / opinion_of(learner, resnets=size.as_many)
         if not file.is_file():
             continue
         proba = np.load(file)["proba"].astype(float)
@@ -161,7 +161,7 @@ def table_of(known: dict[tuple[str, str], Any], by_setting: dict[str, Any]) -> l
     """Table 1's rows, each with its costs."""
     found = []
     for setting in TABLE:
-        for learner in (*LEARNERS, FEATURES):
+        for learner in (*LEARNERS, FEATURES, AUTO):
             if (setting, learner) in known:
                 key = f"{setting}, {learner}" if setting == BOTH else setting
                 cost_of = by_setting.get(key, {"paper_epsilon": None, "exact_epsilon": None})

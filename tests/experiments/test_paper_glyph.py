@@ -151,10 +151,11 @@ def test_the_page_names_what_was_not_run() -> None:
     found = json.loads((ROOT / "docs" / "results" / "paper_glyph.json").read_text())
     without = {**found, "others": [], "mnist": [], "table": [], "ensembles": []}
     without.pop("resnets", None)
-    assert page.missing(without).count("- ") == len(page.TO_COME) + 1
+    assert page.missing(without).count("- `") == len(page.TO_COME) + 1
     rows = [{"learner": name, "setting": name} for name in page.TO_COME]
     nets = {"table": rows, "others": [], "ensembles": [{"kind": "ResNet-32"}]}
-    assert "Nothing" in page.missing({**found, "resnets": nets})
+    assert page.missing({**found, "resnets": nets}).count("- `") == 1  # more teachers than there are
+    assert "more ResNet-32" in page.missing({**found, "resnets": nets})
 
 
 def test_claims_that_were_not_tried_have_no_verdict() -> None:
@@ -286,6 +287,37 @@ def test_a_group_that_was_not_run_starts(tiny: Any, group: str) -> None:
     run = script.learned(settings.GROUPS[group][0])
     assert run["answers"] > 0
     assert 0 <= run["accuracy_recorded"] <= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_students_on_features_without_a_gpu(tiny: Any, settings: ModuleType, tmp_path: Path) -> None:
+    """By the votes of residual nets, on features of exactly the images that were asked."""
+    out, size = tiny
+    script = importlib.import_module("paper_glyph")
+    size = replace(size, auto=60, as_many=True, asked=0.01)
+    path = str(out / "glyphs.npz")
+    script.features(path, tmp_path, size)
+    public, test = (np.load(tmp_path / f"auto_{split}.npy") for split in ("public", "test"))
+    assert (len(public), len(test), public.shape[1]) == (size.public, size.test, test.shape[1])
+    counts = np.random.default_rng(1).multinomial(8, np.ones(150) / 150, size.public).astype(np.int16)
+    counts[np.arange(size.public), np.arange(size.public) % 10] += 42
+    np.savez(tmp_path / script.RESNETS, counts=counts)
+    script.ready(path, tmp_path, tmp_path, size, nets=False, images=True)
+    jobs = {job.setting: job for job in settings.GROUPS["auto"] if job.seed == 0}
+    for setting in (settings.LNMAX, settings.BOTH, settings.taken(settings.PLURALITY_ALL, settings.K)):
+        run = script.learned(jobs[setting])
+        assert (run["learner"], run["teachers_kind"], run["teachers"]) == (settings.AUTO, "ResNet-32", 50)
+        assert 0 <= run["accuracy"] <= 1
+    assert run["answers"] == 40
+
+
+def test_features_without_a_gpu_want_their_size(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    script = importlib.import_module("paper_glyph")
+    for words in (["features", "G", "O", "K"], ["learn", "G", "O", "K", "--resnets", "--groups", "auto"]):
+        monkeypatch.setattr(sys, "argv", ["paper_glyph.py", *words])
+        with pytest.raises(SystemExit):
+            script.main()
+        assert "--size cpu" in capsys.readouterr().err
 
 
 def test_400_epochs_are_the_paper_s_schedule(settings: ModuleType) -> None:

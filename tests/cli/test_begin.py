@@ -560,7 +560,7 @@ def test_bytes_that_are_not_utf8_are_told_by_line_and_never_become_other_words(h
     line = next(k for k, row in enumerate((here / "cp1252-public.csv").read_bytes().split(b"\n"), 1) if b"\xfc" in row)
     assert done.code == 2
     assert f"cp1252-public.csv, line {line}: there are bytes that are not UTF-8" in done.err
-    assert "iconv -f cp1252 -t utf-8 cp1252-public.csv > utf8.csv" in done.err
+    assert "iconv -f cp1252 -t utf-8 cp1252-public.csv > cp1252-public.utf8.csv" in done.err
     done = init("utf-8-sig-private.csv", "utf-8-sig-public.csv", "--test", "cp1252-test.csv")
     assert (done.code, "cp1252-test.csv, line " in done.err) == (2, True)
     recoded("private.csv", "cp1252", header="Räume")

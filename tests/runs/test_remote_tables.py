@@ -181,6 +181,7 @@ def test_cells_that_cannot_be_read_are_told_or_refused_before_anything_is_charge
         spent = client.get("/v1/budget").json()["queries"]
         refused = client.post("/v1/labels", json={"request_id": "c", "rows": [{**rows[0], "age": "young"}]})
         new = client.post("/v1/labels", json={"request_id": "d", "rows": [{**rows[0], "ward": "Ost"}] * 2}).json()
+        beyond = client.post("/v1/labels", json={"request_id": "e", "rows": [{**rows[0], "age": 9000}] * 2})
     assert len(told["labels"]) == 4
     assert fine["odd_cells"] == []
     age, ward = told["odd_cells"]
@@ -195,6 +196,8 @@ def test_cells_that_cannot_be_read_are_told_or_refused_before_anything_is_charge
     why = refused.json()["error"]["message"]
     assert "1 of 1 cells that are not blank is not a number, the first in row 1: 'young'" in why
     assert "Nothing was asked, and nothing charged" in why
+    assert beyond.status_code == 422
+    assert "2 of 2 cells that are not blank are beyond the bounds" in beyond.json()["error"]["message"]
     assert [one["what"] for one in new["odd_cells"]] == ["unknown"]  # a new ward is no reason to refuse
     assert owner.service.ledger.summary().queries == spent + 1  # of "Ost" alone
 

@@ -101,6 +101,18 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
+def test_a_column_of_which_every_cell_is_out_of_bounds_is_refused() -> None:
+    schema = Schema(columns={"n": Number(low=0, high=500), "day": Date(low="2024-01-01", high="2024-12-31")})
+    days = ["2025-01-01", "2025-01-02"]
+    n, day = unread(schema, read_table({"n": [900, 901], "day": days}), role="rows")
+    assert (n.spoils_the_column, day.spoils_the_column) == (True, True)
+    assert n.as_refusal.endswith('Write "n" as numbers from 0 to 500.')
+    assert day.as_refusal.endswith('Write "day" as dates from 2024-01-01 to 2024-12-31.')
+    for cells in ([900, 901, 7], [900, "", None]):
+        table = read_table({"n": cells, "day": ["2024-01-01"] * 3})
+        assert [one.spoils_the_column for one in unread(schema, table, role="rows")] == [False]
+
+
 def test_the_command_says_that_its_output_is_secret_and_quotes_no_cell(tmp_path: Path) -> None:
     schema = tmp_path / "schema.toml"
     schema.write_text(SCHEMA.to_toml())

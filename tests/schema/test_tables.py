@@ -6,6 +6,7 @@ import bz2
 import datetime
 import gzip
 import lzma
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from terrine.errors import DataError, InputError
-from terrine.schema import Encoder, Schema, Table, draft, labels, read_table, units
+from terrine.schema import Encoder, Number, Schema, Table, draft, labels, read_table, units
 from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
 
 
@@ -256,3 +257,33 @@ def test_the_first_line_with_bytes_that_are_not_utf8(
         assert f"iconv -f {'utf-16' if wide else 'cp1252'}" in utf8_advice(tmp_path / "t.csv")
         assert "once it is unpacked" in utf8_advice(tmp_path / "t.csv.gz")
     assert not_utf8(tmp_path) is None
+
+
+COMMA = Schema(columns={"size": Number(low=0, high=200_000, decimal=",", blanks=True)})
+
+
+@pytest.mark.parametrize(
+    ("cells", "read"),
+    [
+        ([136.901, 7.5], [136.901, 7.5]),
+        ([136.901, None, 12], [136.901, None, 12]),
+        ([136.901, "1.234,5", "1.234", 1234, True, ""], [136.901, 1234.5, 1234, 1234, None, None]),
+        ([1.5e-7, "x"], [1.5e-7, None]),
+        ([Decimal("136.901"), 1], [136.901, 1]),
+        ([136, 901], [136, 901]),
+        (["136.901", "136,901"], [136_901, 136.901]),
+    ],
+)
+def test_a_number_is_the_number_it_is_whatever_the_decimal_mark_of_texts(cells: list[Any], read: list[Any]) -> None:
+    encoder = Encoder.fit(COMMA, read_table({"size": ["1,5", "2,5"]}))
+    tables = [read_table({"size": cells}), read_table(pd.DataFrame({"size": pd.Series(cells, dtype=object)}))]
+    tables += [tables[0].take(np.arange(len(cells))), COMMA.match(tables[0], role="t")]
+    for table in tables:
+        found = encoder.transform(table)
+        assert found[:, 1].tolist() == [one is None for one in read]
+        given = [k for k, one in enumerate(read) if one is not None]
+        assert found[given, 0] == pytest.approx([read[k] / 200_000 for k in given])
+    if all(one is not None for one in read) and not isinstance(cells[0], str):
+        frame = pd.DataFrame({"size": [float(one) for one in cells]})
+        assert encoder.transform(frame_table := read_table(frame))[:, 0] == pytest.approx(np.array(read) / 200_000)
+        assert frame_table.column("size").dtype == np.float64

@@ -145,14 +145,8 @@ class Unread:
 
     @property
     def spoils_the_column(self) -> bool:
-        """Whether hardly anything of the column is left: most of it cannot be read, or nothing is listed."""
-        match self.what:
-            case "unreadable":
-                return self.most
-            case "unknown":
-                return 1 < self.n == self.known
-            case "outside":
-                return False
+        """Whether hardly anything is left of it: most cannot be read; or all are unlisted, or beyond the bounds."""
+        return self.most if self.what == "unreadable" else 1 < self.n == self.known
 
     def __str__(self) -> str:
         return f"{self.in_words} The schema {'lists' if self.what == 'unknown' else 'has'} {self.advice}."
@@ -192,7 +186,7 @@ def unread(schema: Schema, table: Table, *, role: str) -> list[Unread]:
                 f'{role}, column "{name}": {n:,} of {known:,} cells that are not blank {"is" if n == 1 else "are"} '
                 f"{how}, the first in {where}: {str(cells[first])[:40]!r}. {_become(kind, what, n)}"
             )
-            advice = _written(kind, cells[rows])
+            advice = _bounds(kind) if what == "outside" else _written(kind, cells[rows])
             found.append(
                 Unread(column=name, what=what, n=n, known=known, first=first + 1, in_words=said, advice=advice)
             )
@@ -215,6 +209,17 @@ def _become(kind: Kind, what: What, n: int) -> str:
         return "Such cells are set to the nearest bound."
     become = "It counts" if n == 1 else "They count"
     return f'{become} as "{OTHER}".' if isinstance(kind, Category) else f"{become} as missing."
+
+
+def _bounds(kind: Kind) -> str:
+    """What the schema's bounds are."""
+    match kind:
+        case Number(low=low, high=high):
+            return f"numbers from {low:.12g} to {high:.12g}"
+        case Date(low=low, high=high):
+            return f"dates from {low} to {high}"
+        case _:
+            return "values within its bounds"
 
 
 def _written(kind: Kind, cells: NDArray[Any]) -> str:

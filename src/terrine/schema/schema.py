@@ -109,7 +109,8 @@ class Schema:
             )
         if absent or extra:
             raise DataError(f"{role}: {_difference(absent, extra, advice)}")
-        return table.select(wanted)
+        commas = [name for name, kind in self.columns.items() if isinstance(kind, Number) and kind.decimal == ","]
+        return table.select(wanted, commas=commas)
 
     def with_roles(self, *, label: str | None, classes: tuple[str, ...], unit: str | None) -> Schema:
         """The same columns, told which others tables may have: a label and a unit that the schema did not name.

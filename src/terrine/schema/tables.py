@@ -10,9 +10,10 @@ import lzma
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +32,7 @@ _DELIMITERS = ",;\t|"
 _OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # a longer cell would raise
 _CHUNK = 20_000  # rows that are lists of strings at one time
+_FRACTIONS = (float, np.floating, Decimal)  # numbers that as text may have a decimal point
 _KINDS = "a .csv, .tsv (also .gz, .bz2 or .xz) or .parquet file, or a folder of .txt files"
 
 
@@ -41,6 +43,20 @@ class _Rows:
     columns: dict[str, NDArray[Any]]
     lines: NDArray[np.int64] | None = None  # (n_rows,) where each row begins in its file
     ragged: NDArray[np.int64] | None = None  # rows that had more or fewer cells than the header
+    # Of a column of text, (n_rows,) which cells were numbers by their type: as text they have a decimal point
+    typed: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def with_commas(self, names: Collection[str]) -> _Rows:
+        """The same numbers where cells of these columns are read with a decimal comma."""
+        odd = [name for name in names if name in self.typed]
+        if not odd:
+            return self
+        columns = dict(self.columns)
+        for name in odd:
+            cells = zip(columns[name].tolist(), self.typed[name].tolist(), strict=True)
+            written = [cell.replace(".", ",") if typed else cell for cell, typed in cells]
+            columns[name] = np.array(written, dtype=TEXT)
+        return replace(self, columns=columns, typed={n: which for n, which in self.typed.items() if n not in odd})
 
 
 class Table:
@@ -82,19 +98,24 @@ class Table:
             raise InputError(f"The table has no column {name!r}.")
         return self._rows.columns[name]
 
-    def select(self, names: Sequence[str]) -> Table:
-        """Some of the columns, in this order; nothing is read or copied."""
+    def select(self, names: Sequence[str], *, commas: Collection[str] = ()) -> Table:
+        """Some of the columns, in this order; nothing is read or copied now.
+
+        Args:
+            commas: columns whose text has a decimal comma. A cell that was no text but a number is the same number.
+        """
         for name in names:
             if name not in self.names:
                 raise InputError(f"The table has no column {name!r}.")
-        return Table(names, lambda: self._rows, self.orders)
+        return Table(names, lambda: self._rows.with_commas(commas), self.orders)
 
     def take(self, rows: Any) -> Table:
         """Some of the rows, by index or by a mask."""
         found = self._rows
         columns = {name: found.columns[name][rows] for name in self.names}
         lines = None if found.lines is None else found.lines[rows]
-        return Table(self.names, lambda: _Rows(columns, lines), self.orders)
+        typed = {name: which[rows] for name, which in found.typed.items() if name in self.names}
+        return Table(self.names, lambda: _Rows(columns, lines, typed=typed), self.orders)
 
     @property
     def lines(self) -> NDArray[np.int64] | None:
@@ -203,7 +224,9 @@ def utf8_advice(path: Path) -> str:
     with path.open("rb") as file:
         wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     packed = any(suffix.lower() in _OPENED for suffix in path.suffixes)
-    how = f"iconv -f {'utf-16' if wide else 'cp1252'} -t utf-8 {shlex.quote(path.name)} > utf8.csv"
+    kind = path.suffix or ".csv"
+    to = shlex.quote(f"{path.name.removesuffix(path.suffix)}.utf8{kind}")
+    how = f"iconv -f {'utf-16' if wide else 'cp1252'} -t utf-8 {shlex.quote(path.name)} > {to}"
     return (
         "there are bytes that are not UTF-8, so that letters such as ä or é cannot be read. "
         f'Save it as "CSV UTF-8", as Excel calls it, or convert it{" once it is unpacked" if packed else f": {how}"}'
@@ -354,7 +377,7 @@ def _frame(frame: Any) -> Table:
         raise InputError("A table needs at least one column.")
 
     def read() -> _Rows:
-        return _Rows({name: _series(column) for name, column in zip(names, known.iter_columns(), strict=True)})
+        return _of_cells(dict(zip(names, map(_series, known.iter_columns()), strict=True)))
 
     orders = {
         str(column.name): tuple(as_text(column.cat.get_categories().to_list()).tolist())
@@ -364,7 +387,21 @@ def _frame(frame: Any) -> Table:
     return Table(names, read, orders)
 
 
-def _series(column: Any) -> NDArray[Any]:
+def _of_cells(columns: Mapping[str, NDArray[Any] | list[Any]]) -> _Rows:
+    """Arrays as they are; lists of cells as text, each by itself."""
+    found, typed = {}, {}
+    for name, cells in columns.items():
+        if not isinstance(cells, list):
+            found[name] = cells
+            continue
+        which = np.array([isinstance(cell, _FRACTIONS) for cell in cells], dtype=bool)
+        found[name] = as_text(cells)
+        if which.any():
+            typed[name] = which
+    return _Rows(found, typed=typed)
+
+
+def _series(column: Any) -> NDArray[Any] | list[Any]:
     """Numbers stay numbers where the column declares them; whole ones without a gap keep every digit."""
     if column.dtype.is_float() or (column.dtype.is_integer() and not column.null_count()):
         cells = np.asarray(column.to_numpy())
@@ -373,9 +410,9 @@ def _series(column: Any) -> NDArray[Any]:
         if cells.dtype.kind in "iu" and cells.dtype != np.uint64:
             return cells.astype(np.int64)
     try:
-        return as_text(column.to_list())
+        return list(column.to_list())
     except Exception:  # one cell that Python has no value for: a date beyond the year 9999, text that is not UTF-8
-        return as_text([_cell(column, k) for k in range(len(column))])
+        return [_cell(column, k) for k in range(len(column))]
 
 
 def _cell(column: Any, k: int) -> Any:
@@ -386,7 +423,7 @@ def _cell(column: Any, k: int) -> Any:
 
 
 def _mapping(given: Mapping[Any, Any]) -> Table:
-    columns = {}
+    columns: dict[str, NDArray[Any] | list[Any]] = {}
     for name, values in given.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
             raise InputError(f"Column {name!r} must be a list of cells.")
@@ -396,12 +433,13 @@ def _mapping(given: Mapping[Any, Any]) -> Table:
         elif plain and values.dtype.kind == "i":
             columns[str(name)] = values.astype(np.int64)
         else:
-            columns[str(name)] = as_text(values)
+            columns[str(name)] = list(values)
     if not columns:
         raise InputError("A table needs at least one column.")
     if len({len(values) for values in columns.values()}) > 1:
         raise InputError("The lists of a table must have one length.")
-    return Table(columns, lambda: _Rows(columns))
+    found = _of_cells(columns)
+    return Table(columns, lambda: found)
 
 
 def as_text(cells: Iterable[Any]) -> NDArray[Any]:

@@ -49,8 +49,8 @@ class EncoderFiles:
     def read(self, X: Any, *, role: str) -> tuple[NDArray[np.float32], list[Unread]]:
         """Rows of a table as the owner's were made numbers, and what of them could not be read.
 
-        Each row's numbers depend on that row alone. Where most of a column is no number, date or flag, the rows are
-        refused.
+        Each row's numbers depend on that row alone. Where most of a column is no number, date or flag, or all of it is
+        beyond the schema's bounds, the rows are refused.
         """
         schema, listed = self.encoder.schema, isinstance(X, list)
         table = read_table(_by_name(X, role=role) if listed else X)
@@ -59,7 +59,7 @@ class EncoderFiles:
         if not len(found):
             raise DataError(f"{role}: there is no row in it.")
         told = unread(schema, found, role=role)
-        refuse_spoiled([one for one in told if one.what == "unreadable"], then=_NOTHING)
+        refuse_spoiled([one for one in told if one.what != "unknown"], then=_NOTHING)
         return self.encoder.transform(found, role=role), told
 
     def packed(self) -> dict[str, str]:

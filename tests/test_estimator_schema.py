@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from terrine import PATEClassifier, Schema, draft, load_student, read_table
 from terrine.datasets.labels import known_indices, named_classes
-from terrine.errors import DataError, InputError
+from terrine.errors import DataError, InputError, UnreadWarning
 from terrine.mechanisms import GNMax
 from terrine.relations import Relation
 from terrine.schema import Category, Number
@@ -262,6 +263,28 @@ def test_the_saved_student_is_applied_to_a_new_file_and_frame(tmp_path, terrine)
     assert card["epsilon"] == found.guarantee_.epsilon
     assert (card["n_teachers"], card["n_queries"], card["private"]) == (8, 120, True)
     assert card["ledger"]["seq"] >= 1
+
+
+def test_new_rows_are_looked_at_in_python_as_by_the_command(tmp_path):
+    found = classifier().fit(pd.DataFrame(PRIVATE), Y, X_public=pd.DataFrame(PUBLIC))
+    found.save(tmp_path / "student")
+    new = pd.DataFrame(NEW)[["seen", "job", "age"]]
+    some = new.assign(job=["Baker", *new.job[1:]])
+    spoiled = [new.assign(job="x-17"), new.assign(age="old")]
+    new.assign(age="old").to_csv(tmp_path / "new.csv", index=False)
+    for student in (found, load_student(tmp_path / "student")):
+        for ask in (student.predict, student.predict_proba):
+            with pytest.warns(UnreadWarning, match=r'X, column "job": 1 of .*perhaps "baker" for .Baker') as told:
+                ask(some)
+            assert [Path(one.filename).name for one in told] == ["test_estimator_schema.py"]
+            for table in spoiled:
+                with pytest.raises(InputError, match=r"Nothing was predicted\. .* accept_unreadable=True"):
+                    ask(table)
+                with pytest.warns(UnreadWarning, match=r"100 of 100"):
+                    assert len(ask(table, accept_unreadable=True)) == 100
+            ask(new)
+    with pytest.raises(InputError, match=r'new\.csv, column "age": 100 of 100 .* the first in line 2'):
+        load_student(tmp_path / "student").predict(tmp_path / "new.csv")
 
 
 def test_a_student_that_is_a_pipeline_is_saved_too_and_named_as_one_without_a_schema(tmp_path, terrine):

@@ -1,5 +1,11 @@
 """Every error and warning that terrine raises on purpose."""
 
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+
 
 class TerrineError(Exception):
     """Base of all terrine errors; its message is one line, fit to show a user."""
@@ -138,3 +144,12 @@ class UnreadWarning(TerrineWarning):
 
 class PooledFitWarning(TerrineWarning):
     """Something was fitted to all private rows before they were dealt to teachers: the guarantee does not hold."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called into terrine, however deep this is inside."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "terrine":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level if frame is not None else 2)

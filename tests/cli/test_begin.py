@@ -258,7 +258,10 @@ def test_cells_that_cannot_be_read_are_told_by_column_and_refused_where_they_are
     for one in new:
         one["ward"], one["bmi"] = "north", "24,512"  # read as a number of thousands
     table(here / "thousands.csv", [*new[0]], new)
-    done = terrine("predict", "run", "thousands.csv", "--out", "r.csv", "--keep", "patient")
+    words = ("predict", "run", "thousands.csv", "--out", "r.csv", "--keep", "patient")
+    refused = terrine(*words)
+    assert (refused.code, 'Write "bmi" as numbers from ' in refused.err) == (2, True)
+    done = terrine(*words, "--accept-unreadable")
     assert done.code == 0
     assert "are beyond the bounds of the schema, the first in line 2: '24,512'" in done.err
 

@@ -18,6 +18,7 @@ from terrine.datasets.rows import takes_nan, takes_tables, with_nan
 from terrine.datasets.tables import CATEGORY, NUMBER, Frame, frame_of, is_frame
 from terrine.errors import DataError, InputError
 from terrine.schema import Encoder, Schema, Table, draft, read_table, units
+from terrine.schema.checking import ACCEPT, heed_unread
 
 _DRAFTED = "The schema was drafted from X_public: correct the name in whichever of the two tables is wrong"
 
@@ -73,11 +74,13 @@ def encoded_private(
     return PrivateData(encoder.transform(table), labels, unit=unit, unlabelled_ok=True)
 
 
-def encoded_new(encoder: Encoder, X: Any) -> NDArray[np.float32]:
-    """New rows as numbers."""
+def encoded_new(encoder: Encoder, X: Any, *, accept_unreadable: bool = False) -> NDArray[np.float32]:
+    """New rows as numbers; what cannot be read of them is warned of, or refused where it is a whole column."""
     if not _is_tabular(X):
         raise InputError(f"X must be a table with the columns of the schema; it is {type(X).__name__}.")
-    return encoder.transform(read_table(X), role="X")
+    table = encoder.schema.match(read_table(X), role="X")
+    heed_unread(encoder.schema, table, role="X", then=ACCEPT, accept=accept_unreadable)
+    return encoder.transform(table, role="X")
 
 
 def _is_tabular(X: Any) -> bool:

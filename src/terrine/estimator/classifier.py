@@ -378,16 +378,22 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
         return self._guarantee
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """(n_rows,) labels, among ``classes``."""
-        best = np.argmax(self.predict_proba(X), axis=1)
+    def predict(self, X: Any, *, accept_unreadable: bool = False) -> NDArray[Any]:
+        """(n_rows,) labels, among ``classes``.
+
+        Args:
+            X: new rows. Of a table with a schema, cells that cannot be used are warned of (`UnreadWarning`).
+            accept_unreadable: go on where hardly a cell of a column can be used.
+        """
+        best = np.argmax(self.predict_proba(X, accept_unreadable=accept_unreadable), axis=1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name."""
+    def predict_proba(self, X: Any, *, accept_unreadable: bool = False) -> NDArray[np.float64]:
+        """(n_rows, n_classes), in the order of ``classes_``; a table's columns are matched by name. As `predict`."""
         check_is_fitted(self, "student_")
-        proba: NDArray[np.float64] = self.student_.predict_proba(new_rows(self, without(X, self._apart)))
+        rows = new_rows(self, without(X, self._apart), accept_unreadable=accept_unreadable)
+        proba: NDArray[np.float64] = self.student_.predict_proba(rows)
         return proba
 
     def _learners(self) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from terrine.accounting.advice import Advice
 from terrine.accounting.curves import Guarantee
-from terrine.errors import AdviceWarning
+from terrine.errors import AdviceWarning, warn_caller
 from terrine.measured import Measured
 from terrine.which_route import RouteChoice
 
@@ -47,11 +46,11 @@ def warn_of_measured(measured: Measured | None, classes: Sequence[str]) -> None:
     """Warn where a probe is not clearly better than a constant by what was measured, or hardly ever finds a class."""
     if measured is not None and (found := measured.warnings(classes)):
         more = measured.ranking(classes)
-        warnings.warn(" ".join((*found, *([more] if more else []))), AdviceWarning, stacklevel=3)
+        warn_caller(" ".join((*found, *([more] if more else []))), AdviceWarning)
 
 
 def heed(advice: Advice) -> None:
     """Refuse what cannot work, and warn of what hardly will: before a fit teaches or spends."""
     advice.check()
     for one in advice.warnings:
-        warnings.warn(str(one), AdviceWarning, stacklevel=4)
+        warn_caller(str(one), AdviceWarning)

@@ -6,7 +6,6 @@ scikit-learn has it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from terrine.datasets.labels import known_indices
 from terrine.datasets.rows import Rows, as_rows, kind_of, matched, numbers
 from terrine.datasets.rows import with_nan as where_nan
 from terrine.datasets.tables import Frame, is_frame
-from terrine.errors import InputError
+from terrine.errors import InputError, warn_caller
 from terrine.estimator.learners import names_are_wanted, nan_is_taken, tables_are_taken
 from terrine.schema import read_table
 
@@ -60,16 +59,16 @@ def both_sides(
     labels = known_indices(y, model.classes_)
     if getattr(y, "ndim", 1) == 2:
         told = "A column-vector y was passed when a 1d array was expected."
-        warnings.warn(told, DataConversionWarning, stacklevel=3)
+        warn_caller(told, DataConversionWarning)
     if len(labels) != len(rows):
         raise InputError("y must have one label for each row of X, and has a different number.")
     return PrivateData(rows, np.where(odd, UNLABELLED, labels), unit=unit, nan_ok=True, unlabelled_ok=True), found
 
 
-def new_rows(model: Any, X: Any) -> Any:
+def new_rows(model: Any, X: Any, *, accept_unreadable: bool = False) -> Any:
     """Rows to predict on, of the kind that the model was fitted on."""
     if model.encoder_ is not None:
-        return encoded_new(model.encoder_, X)
+        return encoded_new(model.encoder_, X, accept_unreadable=accept_unreadable)
     kind, who = model._kind, type(model).__name__
     rows: Any
     if kind.columns and is_frame(X):

@@ -150,7 +150,7 @@ def _tell_unread(schema: Schema, public: Table, *, role: str, refuse: bool) -> N
     """Warn of what cannot be read of rows that a service is to be asked about, and costs what other rows cost."""
     found = unread(schema, public, role=role)
     if refuse:
-        refuse_spoiled([one for one in found if one.what == "unreadable"], then="Nothing was asked.")
+        refuse_spoiled([one for one in found if one.what != "unknown"], then="Nothing was asked.")
     for one in found:
         warnings.warn(str(one), UnreadWarning, stacklevel=2)
 

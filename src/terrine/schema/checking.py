@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from terrine.errors import InputError
+from terrine.errors import InputError, UnreadWarning, warn_caller
 from terrine.schema.cells import (
     ABOVE,
     BELOW,
@@ -31,6 +31,8 @@ from terrine.schema.tables import Table
 _NO_CLASS = "unknown label"
 _NAMED, _WIDTH = 10, 60  # labels or values that a sentence names, and characters of each
 _MEANT = 3  # unknown values of which a sentence says what they are like
+
+ACCEPT = "Nothing was predicted. To predict all the same, without such cells: accept_unreadable=True."
 
 What = Literal["unreadable", "outside", "unknown"]
 
@@ -191,6 +193,21 @@ def unread(schema: Schema, table: Table, *, role: str) -> list[Unread]:
                 Unread(column=name, what=what, n=n, known=known, first=first + 1, in_words=said, advice=advice)
             )
     return found
+
+
+def heed_unread(schema: Schema, table: Table, *, role: str, then: str, accept: bool = False) -> None:
+    """Warn of what cannot be read of rows that a student is given; refuse them where a column is spoiled.
+
+    Args:
+        role: what the table is called.
+        then: what has not happened, and how to go on all the same.
+        accept: warn only.
+    """
+    found = unread(schema, table, role=role)
+    if not accept:
+        refuse_spoiled(found, then=then)
+    for one in found:
+        warn_caller(str(one), UnreadWarning)
 
 
 def refuse_spoiled(found: Sequence[Unread], *, then: str) -> None:

@@ -8,7 +8,6 @@ import math
 import os
 import random
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 from functools import cached_property
@@ -34,6 +33,7 @@ from terrine.errors import (
     TestedRowsError,
     TestFailedError,
     UnreadWarning,
+    warn_caller,
 )
 from terrine.ledger import Head
 from terrine.ledger.entries import is_digest
@@ -235,7 +235,7 @@ class RemoteLabeller:
         if is_table_of_rows(X) and self._encoder is not None:
             rows, told = self._encoder.read(X, role="X")
             for one in told:
-                warnings.warn(str(one), UnreadWarning, stacklevel=3)
+                warn_caller(str(one), UnreadWarning)
             return rows
         return array_of(X, who="This label service")
 

@@ -99,8 +99,8 @@ class Labels(_Shown):
     odd_cells: list[OddCells] = Field(
         [],
         description="Of rows of a table, sent as objects: cells that could not be used as they stand, by column. Where "
-        "most of a column is no number, date or flag, or all of it is beyond the bounds, the request is refused instead "
-        "(bad_rows), and nothing charged.",
+        "most of a column is no number, date or flag, or all of it is beyond the bounds, the request is refused "
+        "instead (bad_rows), and nothing charged.",
     )
 
 

@@ -15,7 +15,7 @@ from terrine import _validate
 from terrine.datasets import PublicData
 from terrine.datasets.rows import numbers
 from terrine.datasets.tables import Frame
-from terrine.errors import AdviceWarning, DataError, InputError, StoreError, TerrineWarning
+from terrine.errors import AdviceWarning, DataError, InputError, StoreError, TerrineWarning, warn_caller
 from terrine.features import EncoderFeatures
 from terrine.mechanisms import ABSTAIN, Answers
 from terrine.students import features as on_features
@@ -143,11 +143,10 @@ def _constant(given: Lessons, *, seed: int) -> FittedEstimator:
     from sklearn.dummy import DummyClassifier
 
     only = given.classes[int(given.labels[0])]
-    warnings.warn(
+    warn_caller(
         f"All {len(given.labels):,} answers name {only!r}, so that the student always predicts it. Ask about more "
         "rows, or choose public rows in which the classes are less rare.",
         AdviceWarning,
-        stacklevel=3,
     )
     return fit_estimator(SupervisedStudent(estimator=DummyClassifier(strategy="prior")), given, seed=seed)
 
@@ -211,7 +210,7 @@ def warn_of(student: FittedStudent, public: PublicData | ArrayLike, labels: NDAr
     never, seldom = rarely_named(student, public, answered)
     verdicts = [] if student.about.verdict is None else [student.about.verdict]
     for one in warnings_of(verdicts, seldom=seldom, never=never):
-        warnings.warn(one, AdviceWarning, stacklevel=3)
+        warn_caller(one, AdviceWarning)
 
 
 def load_student(folder: str | Path, *, encoder: Any = None) -> FittedStudent:

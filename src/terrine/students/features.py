@@ -68,11 +68,11 @@ class FittedOnFeatures(Fitted):
     features: AnyFeatures
     fitted: FittedEstimator
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        return self.fitted.predict(self.features.transform(self._rows(X)))
+    def predict(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.int64]:
+        return self.fitted.predict(self.features.transform(self._rows(X, accept=accept_unreadable)))
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        return self.fitted.predict_proba(self.features.transform(self._rows(X)))
+    def predict_proba(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.float64]:
+        return self.fitted.predict_proba(self.features.transform(self._rows(X, accept=accept_unreadable)))
 
     def dumps(self) -> tuple[str, dict[str, bytes]]:
         more = {} if isinstance(self.features, Edges) else {FEATURES: self.features.dumps()}

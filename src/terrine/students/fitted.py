@@ -26,7 +26,9 @@ from terrine.datasets import PublicData
 from terrine.datasets.rows import TEXT, RowKind, Texts
 from terrine.errors import InputError, StoreError
 from terrine.schema import Encoder, PlainTexts, RowReader, Schema, read_table
+from terrine.schema.checking import ACCEPT, heed_unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
+from terrine.schema.tables import refuse_not_utf8
 from terrine.students.card import SCHEMA as CARD_SCHEMA
 from terrine.students.card import Card, page
 from terrine.students.lessons import About, checked_rows, public
@@ -66,11 +68,17 @@ class Fitted(ABC):
         return self.about.classes
 
     @abstractmethod
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """(n_rows,) class indices."""
+    def predict(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.int64]:
+        """(n_rows,) class indices.
+
+        Args:
+            X: rows as the student learned them; or, where it has a schema, a table, whose cells that cannot be used are
+                warned of (`UnreadWarning`), as `terrine predict` does.
+            accept_unreadable: go on where hardly a cell of a column can be used.
+        """
 
     @abstractmethod
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.float64]:
         """(n_rows, n_classes), in the order of ``classes``; 0 for a class that was never answered."""
 
     @abstractmethod
@@ -154,12 +162,12 @@ class Fitted(ABC):
 
         write_onnx(self, Path(path))
 
-    def _rows(self, X: Any, *, nan_ok: bool = False) -> Any:
+    def _rows(self, X: Any, *, nan_ok: bool = False, accept: bool = False) -> Any:
         """Rows as the student takes them: a table's by its encoder, where it has one."""
         about, encoder = self.about, self.encoder
         texts = isinstance(encoder, PlainTexts) and (isinstance(X, Texts) or _are_texts(X))
         if encoder is not None and not texts and not isinstance(X, (np.ndarray, PublicData)):
-            X = encoder.transform(read_table(X))
+            X = _read(encoder, X, accept=accept)
         return checked_rows(X, row_shape=about.row_shape, images=about.images, kind=about.kind, nan_ok=nan_ok)
 
 
@@ -236,6 +244,17 @@ def _verified(folder: Path) -> dict[str, bytes]:
                 "a copy of the folder as it was saved."
             )
     return files
+
+
+def _read(encoder: RowReader, X: Any, *, accept: bool) -> Any:
+    """A table's rows, once it was looked at as `terrine predict` looks at a file."""
+    role = "X"
+    if isinstance(X, (str, Path)):
+        role = Path(X).name
+        refuse_not_utf8(X)
+    table = encoder.schema.match(read_table(X), role=role)
+    heed_unread(encoder.schema, table, role=role, then=ACCEPT, accept=accept)
+    return encoder.transform(table, role=role)
 
 
 def _are_texts(X: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from terrine.datasets import PublicData
 from terrine.datasets.rows import RowKind, as_rows, kind_of, matched
-from terrine.errors import DataError, InputError, SecretError, TerrineWarning
+from terrine.errors import DataError, InputError, SecretError, TerrineWarning, warn_caller
 from terrine.mechanisms import ABSTAIN, Answers
 from terrine.sensitive import Sensitive
 from terrine.students.verdict import Verdict, listed
@@ -68,11 +67,10 @@ def lessons(
         )
     missing = [names[k] for k in np.flatnonzero(counts == 0)]
     if missing:
-        warnings.warn(
+        warn_caller(
             f"No answer names {len(missing)} of the {len(names)} classes: {listed(missing)}. The student cannot learn "
             "them; ask about more rows, or choose public rows in which they are less rare.",
             MissingClassWarning,
-            stacklevel=3,
         )
     noise = UNSTATED if not isinstance(answers, Answers) else SECURE if answers.secure else SEEDED
     return Lessons(rows, answered, labels[answered], names, noise)

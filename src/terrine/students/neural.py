@@ -38,13 +38,15 @@ class FittedNet(Fitted):
     weights: Mapping[str, NDArray[Any]]
     device: str = "auto"
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1).astype(np.int64)
+    def predict(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.int64]:
+        labels: NDArray[np.int64] = (
+            self.predict_proba(X, accept_unreadable=accept_unreadable).argmax(axis=1).astype(np.int64)
+        )
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.float64]:
         torch = require_torch()
-        rows = self._rows(X)
+        rows = self._rows(X, accept=accept_unreadable)
         device, parts = nets.picked(self.device), []
         with torch.no_grad():
             for at, block in blocks(rows, _BLOCK["cpu" if device == "cpu" else "cuda"]):

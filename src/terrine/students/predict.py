@@ -16,7 +16,7 @@ from terrine.datasets import read_public
 from terrine.datasets.readers import image_files
 from terrine.errors import DataError, InputError, UnreadWarning
 from terrine.schema import is_table, read_table
-from terrine.schema.checking import Unread, refuse_spoiled, unread
+from terrine.schema.checking import heed_unread
 from terrine.schema.tables import refuse_not_utf8, text_files, texts_not_utf8
 from terrine.students.api import FittedStudent
 
@@ -41,8 +41,8 @@ def write_predictions(
     where the student gives probabilities.
 
     Args:
-        accept_unreadable: go on where more than half of a column's cells cannot be read, or none is in the schema's
-            list.
+        accept_unreadable: go on where more than half of a column's cells cannot be read, or all are beyond the
+            schema's bounds or not in its list.
         force: replace a file that is there with different content.
 
     Returns:
@@ -120,19 +120,10 @@ def _rows(
     found = schema.match(table.select(used), role=source.name, advice=_ADVICE)
     if not len(found):
         raise DataError(f"{source.name}: there is no row in it.")
-    _tell(unread(schema, found, role=source.name), accept=accept_unreadable)
+    then = "Nothing was written. To predict all the same, without such cells: --accept-unreadable."
+    heed_unread(schema, found, role=source.name, then=then, accept=accept_unreadable)
     files = {"file": [str(file.relative_to(source)) for file in text_files(source)]} if source.is_dir() else {}
     return student.encoder.transform(found), {**files, **{name: table.column(name).tolist() for name in keep}}
-
-
-def _tell(found: Sequence[Unread], *, accept: bool) -> None:
-    """Warn of cells that cannot be used; refuse a column of which hardly any can."""
-    if not accept:
-        refuse_spoiled(
-            found, then="Nothing was written. To predict all the same, without such cells: --accept-unreadable."
-        )
-    for one in found:
-        warnings.warn(str(one), UnreadWarning, stacklevel=3)
 
 
 def _arrays(student: FittedStudent, source: Path, keep: Sequence[str]) -> tuple[Any, dict[str, list[Any]]]:

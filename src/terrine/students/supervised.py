@@ -61,15 +61,17 @@ class FittedEstimator(Fitted):
 
     model: Any
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        labels: NDArray[np.int64] = np.asarray(self.model.predict(self._seen(X))).astype(np.int64)
+    def predict(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.int64]:
+        labels: NDArray[np.int64] = np.asarray(self.model.predict(self._seen(X, accept=accept_unreadable))).astype(
+            np.int64
+        )
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, *, accept_unreadable: bool = False) -> NDArray[np.float64]:
         if not hasattr(self.model, "predict_proba"):
             kind = type(self.model).__name__
             raise InputError(f"{kind} gives no probabilities. Wrap it in CalibratedClassifierCV.")
-        rows = self._seen(X)
+        rows = self._seen(X, accept=accept_unreadable)
         found = self.model.predict_proba(rows)
         result = np.zeros((len(found), len(self.classes)))
         result[:, np.asarray(self.model.classes_)] = found
@@ -86,8 +88,8 @@ class FittedEstimator(Fitted):
     def to_onnx(self) -> Any:
         return estimator_to_onnx(self.model, row_shape=self.about.row_shape, n_classes=len(self.classes))
 
-    def _seen(self, X: Any) -> Any:
-        return seen_by(self.model, self._rows(X, nan_ok=takes_nan(self.model)))
+    def _seen(self, X: Any, *, accept: bool) -> Any:
+        return seen_by(self.model, self._rows(X, nan_ok=takes_nan(self.model), accept=accept))
 
 
 def fit_estimator(settings: SupervisedStudent, given: Lessons, *, seed: int) -> FittedEstimator:

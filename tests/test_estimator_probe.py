@@ -240,6 +240,34 @@ def test_a_plan_says_what_a_fit_would_do_and_spends_nothing(tmp_path):
         assert said[0] == said[1]
 
 
+def test_a_plan_looks_at_the_ledger(tmp_path, monkeypatch):
+    place = tmp_path / "ledger.sqlite"
+    model = classifier(ledger=place)
+    model.fit(X, Y, X_public=PUBLIC)
+    before = place.read_bytes()
+    again = str(model.plan(X, Y, X_public=PUBLIC))
+    assert "The ledger ledger.sqlite is charged already, for (1.000, 1e-05)-DP" in again
+    assert "gives the same student again, at no further cost" in again
+    assert "would spend" not in again
+    for other in (classifier(ledger=place, epsilon=2.0), classifier(ledger=place)):
+        public = PUBLIC if other.epsilon == 2.0 else 3 * PUBLIC
+        said = []
+        for call in (other.plan, other.fit):
+            with pytest.raises(InputError) as refused:
+                call(X, Y, X_public=public)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+    assert place.read_bytes() == before
+    monkeypatch.setenv("TERRINE_LEDGER", str(place))
+    assert classifier().plan(X, Y, X_public=PUBLIC).charged is not None
+    monkeypatch.delenv("TERRINE_LEDGER")
+    assert classifier().plan(X, Y, X_public=PUBLIC).charged is None
+    plain = LogisticRegression()
+    teachers = {"route": "teachers", "n_teachers": 40, "teacher": plain, "student": plain, "features": None}
+    model = classifier(**teachers, epsilon=4.0, ledger=tmp_path / "teachers.sqlite").fit(X, Y, X_public=PUBLIC)
+    assert "questions are charged to it already" in str(model.plan(X, Y, X_public=PUBLIC))
+
+
 def test_auto_without_a_planning_number_is_refused_and_says_what_to_give(tmp_path):
     place = tmp_path / "ledger.sqlite"
     asked = "planned_units is missing.*Teachers and probe are compared.*planned_units=2_000, or set route=.teachers"

@@ -14,11 +14,12 @@ from terrine.budgets import TrainingBudget
 from terrine.errors import InputError
 from terrine.estimator.by_teachers import Learned
 from terrine.estimator.people import People
-from terrine.estimator.plan import heed
+from terrine.estimator.plan import heed, place_of
 from terrine.estimator.seen import Sides
 from terrine.ledger import Ledger, ledger_place
 from terrine.probe import Probe, ProbeRows, ProbeSettings, fit_probe, public_scale
 from terrine.probe.exact import LATTICE_BITS
+from terrine.probe.fit import refuse_other
 from terrine.probe.same_rows import same_features, same_rows
 from terrine.probe.settings import signal
 from terrine.probe.sureness import sureness
@@ -72,13 +73,7 @@ def learn_by_probe(
                 "The private data have changed since the training on this ledger began. Put the data back, or begin a "
                 "new ledger: its epsilon and delta add to this one's."
             )
-        kept = secrets / f"training-{ledger.id}.features.sha256"
-        if not same_features(sides.public.X, sides.seen_public.X, kept):
-            raise InputError(
-                "X_public or the features have changed since the training on this ledger began: its weights would "
-                "stand behind other features. Give the same X_public and features, or begin a new ledger: its epsilon "
-                "and delta add to this one's."
-            )
+        _refuse_other_features(sides, secrets / f"training-{ledger.id}.features.sha256")
         probe = fit_probe(rows, settings=settings, ledger=ledger, executor=model.executor)
         paid = ledger.summary()
     secure = paid.secure and probe.guarantee is not None
@@ -102,6 +97,33 @@ def learn_by_probe(
         published=published,
         probe=probe,
     )
+
+
+def charged_training(model: Any, sides: Sides, settings: ProbeSettings, budget: TrainingBudget) -> str | None:
+    """What the ledger has charged already, in words; what a fit would refuse of it is refused, from public inputs."""
+    if (place := place_of(model.ledger)) is None:
+        return None
+    with Ledger(place, budget=budget) as ledger:
+        state = ledger.training.state()
+        refuse_other(state, settings)
+        kept = None if ledger.secrets is None else ledger.secrets / f"training-{ledger.id}.features.sha256"
+    if kept is not None and kept.is_file():
+        _refuse_other_features(sides, kept)
+    if state is None:
+        return None
+    return (
+        f"The ledger {Path(str(place)).name} is charged already, for {budget.guarantee()}: a fit with these settings "
+        "and the same rows goes on there, or gives the same student again, at no further cost."
+    )
+
+
+def _refuse_other_features(sides: Sides, kept: Path) -> None:
+    if not same_features(sides.public.X, sides.seen_public.X, kept):
+        raise InputError(
+            "X_public or the features have changed since the training on this ledger began: its weights would stand "
+            "behind other features. Give the same X_public and features, or begin a new ledger: its epsilon and delta "
+            "add to this one's."
+        )
 
 
 def plan_by_probe(model: Any, sides: Sides, people: People, *, n_classes: int) -> tuple[ProbeSettings, TrainingBudget]:

@@ -20,13 +20,13 @@ from terrine.accounting.curves import Guarantee
 from terrine.datasets.encoding import encoder_for
 from terrine.datasets.labels import known_indices, named_classes
 from terrine.errors import InputError, SpendingWarning
-from terrine.estimator.by_probe import advice_on, learn_by_probe, plan_by_probe
+from terrine.estimator.by_probe import advice_on, charged_training, learn_by_probe, plan_by_probe
 from terrine.estimator.by_teachers import learn_by_teachers, plan_by_teachers
 from terrine.estimator.checking import checked
 from terrine.estimator.columns import named_by, refuse_extra, taken, without
 from terrine.estimator.learners import nan_is_taken, student_of, table_estimator, teacher_of
 from terrine.estimator.people import People, check_route, people_of, refuse_row_added
-from terrine.estimator.plan import FitPlan, warn_of_measured
+from terrine.estimator.plan import FitPlan, charged_already, warn_of_measured
 from terrine.estimator.rows import both_sides, new_rows, refuse_private
 from terrine.estimator.seen import FeatureInput, Sides, features_of, sides_of, wanted
 from terrine.executors import Executor
@@ -296,7 +296,8 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """What `fit` with the same arguments would take, promise and probably give; it teaches and spends nothing.
 
         Print it; `route`, `guarantee`, `advice` and `choice` (of route="auto") are there for programs. What `fit`
-        would refuse is refused here too. Of the private rows only what is public anyway has a say.
+        would refuse is refused here too, and what the ledger has charged already is said. Of the private rows only
+        what is public anyway has a say.
         """
         model = copy(self)  # nothing of a plan stays
         ready = model._ready(X, y, X_public, unit, groups, y_public)
@@ -304,14 +305,18 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if ready.by_probe:
             advice = advice_on(model, people)
             advice.check()
-            _, budget = plan_by_probe(model, sides, people, n_classes=n_classes)
-            return FitPlan(route="probe", guarantee=budget.guarantee(), advice=advice, choice=model.route_)
+            settings, budget = plan_by_probe(model, sides, people, n_classes=n_classes)
+            charged = charged_training(model, sides, settings, budget)
+            return FitPlan(
+                route="probe", guarantee=budget.guarantee(), advice=advice, choice=model.route_, charged=charged
+            )
         planned = plan_by_teachers(model, people, n_classes=n_classes, n_public=len(sides.public))
         return FitPlan(
             route="tested" if model.route == "tested" else "teachers",
             guarantee=planned.budget.guarantee(),
             advice=planned.advice,
             choice=model.route_,
+            charged=charged_already(self.ledger, planned.budget),
         )
 
     def _ready(self, X: Any, y: Any, X_public: Any, unit: Any, groups: Any, y_public: Any) -> _Ready:

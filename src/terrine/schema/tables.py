@@ -48,14 +48,10 @@ class _Rows:
 
     def with_commas(self, names: Collection[str]) -> _Rows:
         """The same numbers where cells of these columns are read with a decimal comma."""
-        odd = [name for name in names if name in self.typed]
-        if not odd:
-            return self
         columns = dict(self.columns)
-        for name in odd:
-            cells = zip(columns[name].tolist(), self.typed[name].tolist(), strict=True)
-            written = [cell.replace(".", ",") if typed else cell for cell, typed in cells]
-            columns[name] = np.array(written, dtype=TEXT)
+        for name in (odd := [name for name in names if name in self.typed]):
+            columns[name] = columns[name].copy()
+            columns[name][self.typed[name]] = np.strings.replace(columns[name][self.typed[name]], ".", ",")
         return replace(self, columns=columns, typed={n: which for n, which in self.typed.items() if n not in odd})
 
 
@@ -224,9 +220,8 @@ def utf8_advice(path: Path) -> str:
     with path.open("rb") as file:
         wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     packed = any(suffix.lower() in _OPENED for suffix in path.suffixes)
-    kind = path.suffix or ".csv"
-    to = shlex.quote(f"{path.name.removesuffix(path.suffix)}.utf8{kind}")
-    how = f"iconv -f {'utf-16' if wide else 'cp1252'} -t utf-8 {shlex.quote(path.name)} > {to}"
+    old, new = (shlex.quote(name) for name in (path.name, f"{path.stem}.utf8{path.suffix}"))
+    how = f"iconv -f {'utf-16' if wide else 'cp1252'} -t utf-8 {old} > {new}"
     return (
         "there are bytes that are not UTF-8, so that letters such as ä or é cannot be read. "
         f'Save it as "CSV UTF-8", as Excel calls it, or convert it{" once it is unpacked" if packed else f": {how}"}'

@@ -93,7 +93,7 @@ def test_a_fit_warns_of_a_verdict_that_is_not_clear_and_the_card_has_it(tmp_path
         model.fit(rows, "ill", X_public=PUBLIC, unit="who")
     said = next(str(one.message) for one in heard if "constant" in str(one.message))
     assert "P(yes)" in said
-    assert "rare_classes.md" in said
+    assert '"Rare classes" of terrine' in said
     model.save(tmp_path / "student")
     card = json.loads((tmp_path / "student" / "card.json").read_text())
     assert any("It is not clear that the probe is better" in one for one in card["warnings"])

@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from terrine._pages import pages
+
 _CLEAR = 10.0  # standard deviations of the noise: with fewer units than that a share means nothing
 _FEW = 4  # classes that are named
 _TWO_SIDED = 1.96  # standard deviations, for 95%
 _RARE = 0.4  # of two classes, the share below which rows are better ranked than named
 _MISSED = 0.5  # of two classes: a rare one of which less is found is better ranked than named
+_PARTS = 1000  # of a share, when the largest likely one is looked for
 _HARDLY = 0.1  # of any class: it is as good as never found
 _HIDDEN = (
     "The noise hides how often the probe is right about its own private {what}. Either they are too few to tell, or "
@@ -18,9 +21,9 @@ _HIDDEN = (
     "for your eyes only."
 )
 _RANK = (
-    "Rows may still be ranked well: sort new rows by {columns}, as the predictions file and predict_proba have it, and "
-    "act on the first of them, whatever the prediction says. Where a class is rare a larger ε may change little. See "
-    "docs/using_the_student.md#before-you-rely-on-it and docs/guides/rare_classes.md."
+    "Rows may still be ranked well, which nothing here has measured: sort new rows by {columns}, as the predictions "
+    "file and predict_proba have it, act on the first of them, whatever the prediction says, and count how many are "
+    f"right. Where a class is rare a larger ε may change little. See {pages('Use the student', 'Rare classes')}."
 )
 
 Interval = tuple[float, float]
@@ -96,7 +99,7 @@ class Measured:
                 "It is not clear that the probe is better than a constant: about the private data it is right about "
                 f"{share:.1%}, and always saying {str(classes[_largest(shares)])!r} about {max(shares):.1%}."
             )
-        if never := [str(classes[k]) for k, found in enumerate(self.found) if found is not None and found < _HARDLY]:
+        if never := [str(classes[k]) for k, found in enumerate(self.found) if self._at_most(k, found) < _HARDLY]:
             said.append(f"The probe hardly ever finds {' or '.join(map(repr, never[:_FEW]))} among the private data.")
         return tuple(said)
 
@@ -109,7 +112,7 @@ class Measured:
         if len(shares) == 2 and min(shares) < _RARE:
             rare = 1 - _largest(shares)
             share = found[rare]
-            ranked = [rare] if not self.clear or (share is not None and share < _MISSED) else []
+            ranked = [rare] if not self.clear or share is None or share < _MISSED else []
         return _RANK.format(columns=" or ".join(f"P({classes[k]})" for k in ranked[:_FEW])) if ranked else ""
 
     @property
@@ -127,6 +130,19 @@ class Measured:
         variance = (self.noise / units) ** 2 * (share**2 + (1 - share) ** 2) + share * (1 - share) / units
         off = _TWO_SIDED * math.sqrt(variance)
         return max(share - off, 0.0), min(share + off, 1.0)
+
+    def _at_most(self, k: int, share: float | None) -> float:
+        """The share of a class that it finds; where the noise hides that, the largest that it may be, with 95%."""
+        if share is not None:
+            return share
+        right, units = self.right_by_class[k], self.right_by_class[k] + self.wrong_by_class[k]
+        likely = [one for one in (j / _PARTS for j in range(_PARTS + 1)) if self._may_be(one, right, units)]
+        return max(likely, default=1.0)
+
+    def _may_be(self, share: float, right: float, units: float) -> bool:
+        """Whether this share of a class may be right, for the noise and for which units happened to be there."""
+        variance = self.noise**2 * (share**2 + (1 - share) ** 2) + share * (1 - share) * max(units, 0.0)
+        return (right - share * units) ** 2 <= _TWO_SIDED**2 * variance
 
     def _said(self, classes: Sequence[str], *, units: bool, column: str | None) -> str:
         share, interval, shares = self.accuracy, self.interval, self.shares
@@ -146,15 +162,29 @@ class Measured:
 
     def _least(self, classes: Sequence[str]) -> str:
         """The classes that it finds least often, up to a few."""
-        told = []
-        for (right, wrong), name in zip(self._by_class, classes, strict=True):
+        told, bounded, hidden = [], [], []
+        for k, ((right, wrong), name) in enumerate(zip(self._by_class, classes, strict=True)):
             share, interval = self._share(right, wrong), self._interval(right, wrong)
             if share is not None and interval is not None:
-                told.append((share, f"{share:.0%} of {name!r} ({_between(interval, digits=0)})"))
-        if not told:
-            return ""
+                none = ", so perhaps none" if round(100 * interval[0]) == 0 else ""
+                told.append((share, f"{share:.0%} of {name!r} ({_between(interval, digits=0)}{none})"))
+            elif (most := self._at_most(k, None)) < _MISSED:
+                bounded.append((most, f"at most {math.ceil(100 * most)}% of {name!r}"))
+            else:
+                hidden.append(repr(name))
         more = " and more of each other class" if len(told) > _FEW else ""
-        return f" It finds {', '.join(said for _, said in sorted(told)[:_FEW])}{more}."
+        said = f" It finds {', '.join(said for _, said in sorted(told)[:_FEW])}{more}." if told else ""
+        if bounded:
+            said += f" Of what the noise nearly hides it finds {_some([one for _, one in sorted(bounded)])}."
+        if hidden:
+            said += f" How much of {_some(hidden)} it finds the noise hides."
+        return said
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of a list."""
+    more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
 
 
 def _largest(shares: Sequence[float]) -> int:

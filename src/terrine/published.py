@@ -173,7 +173,8 @@ class PublishedProbe(Guarantee):
     """The guarantee of a probe's training, with what it covers: what guarantee.json of such a run holds. Public.
 
     Attributes:
-        steps: noisy sums that were paid for; ``steps_kept`` of them were made, the others were lost to kills.
+        steps: noisy sums that were paid for, of gradients and the one that measures; ``steps_kept`` of them were made,
+            the others were lost to kills. Cards, reports and sentences say `descent`, which is without that one.
         measures: whether the last of them measures, and is no step of the descent; files of older versions do not say.
         clip, noise: the longest contribution of a unit to a sum, and the noise's standard deviation, in one measure.
         planned_units: what stood in for the number of units, which may be private.

@@ -151,6 +151,26 @@ def test_what_is_no_better_than_a_constant_says_so():
     assert "so that it is not clearly better. It finds 12% of 'yes' (7 to 17%), 99% of 'no' (97 to 100%)." in said
 
 
+def test_a_class_that_the_noise_hides_is_named_too():
+    """Nothing was said of fraud, at right -0.72 and wrong 374."""
+    one = Measured(
+        right=9000.0, wrong=480.0, right_by_class=(9000.72, -0.72), wrong_by_class=(106.0, 374.0), noise=40.0
+    ).named(["ok", "fraud"])
+    assert one.found[1] is None
+    assert "It finds 99% of 'ok' (98 to 99%)" in one.words or "It finds 99% of 'ok'" in one.words
+    assert "Of what the noise nearly hides it finds at most 18% of 'fraud'." in one.words
+    assert "which nothing here has measured: sort new rows by P(fraud)" in one.words
+    none = replace(one, wrong_by_class=(106.0, 60.0)).named(["ok", "fraud"])
+    assert "How much of 'fraud' it finds the noise hides." in none.words
+    few = replace(one, right_by_class=(9000.0, 40.0), wrong_by_class=(100.0, 400.0)).named(["ok", "fraud"])
+    assert "of 'fraud' (0 to " in few.words
+    assert "so perhaps none)" in few.words
+    never = replace(one, noise=20.0, right_by_class=(9000.0, -20.0), wrong_by_class=(106.0, 210.0))
+    assert any("hardly ever finds 'fraud'" in said for said in never.warnings(["ok", "fraud"]))
+    assert "docs/" not in one.words
+    assert 'the pages "Use the student" and "Rare classes" of terrine\'s documentation' in one.words
+
+
 def test_two_measurements_of_one_number_agree_and_have_less_noise():
     """Least squares, over draws: each number is unbiased, with the deviation that it says."""
     rng, n, clip, noise = np.random.default_rng(0), 4, 2**30, 2**33

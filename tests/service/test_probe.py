@@ -198,7 +198,8 @@ def test_what_is_said_of_it(service, rows):
     assert about["guarantee"]["relation"] == budget["guarantee"]["relation"] == shown["relation"] == "unit_any"
     assert about["guarantee"]["epsilon"] == shown["epsilon"]
     assert (budget["queries"], budget["answers"], budget["room"], budget["open"]) == (0, 0, None, 0)
-    assert (budget["share_spent"], budget["labels_free"]) == (1, True)
+    assert (budget["share_spent"], budget["labels_free"]) == (None, True)
+    assert next(iter(budget)) == "words"
     assert budget["left"] == {}  # not a number of steps, of which 0 would be left
     assert repr(Budget(**budget)).startswith("Budget(words='The training, and all labels together, have ε = ")
     assert str(Budget(**budget)).startswith("words=")

@@ -48,6 +48,7 @@ from terrine.runs.probe_plan import (
 from terrine.runs.ready import check_room
 from terrine.runs.served import ROWS, keep_rows, kept_rows
 from terrine.runs.tasks import public_labels_of, task_of
+from terrine.schema.tables import UNIT_COLUMN
 from terrine.sensitive import unheard
 from terrine.service.probe_labels import ProbeLabels
 from terrine.service.schemas import TRAINING
@@ -265,7 +266,8 @@ class ProbeRun(Learning):
         features = features_of(
             self.config.features, stand_in, seed=self.config.seed, device="auto", kept=self.folder / FEATURES
         )
-        shown = self._published(probe, ledger.summary(), labeled=0)
+        unit = None if rows.encoder is None else rows.encoder.encoder.schema.unit
+        shown = self._published(probe, ledger.summary(), labeled=0, unit=None if unit == UNIT_COLUMN else unit)
         return ProbeLabels(
             predict=lambda X: probe.predict(seen_by_probe(features, PublicData(X))),
             classes=self._classes,

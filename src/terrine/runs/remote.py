@@ -29,7 +29,7 @@ from terrine.runs.tasks import ENCODER, keep_files, kept_files, public_task_of
 from terrine.schema import Encoder
 from terrine.service.client import RemoteLabeller
 from terrine.service.encoder_files import EncoderFiles
-from terrine.service.schemas import About, Budget, Guarantee
+from terrine.service.schemas import About, Budget, Guarantee, Training
 
 Progress = Callable[[float], object]
 
@@ -248,4 +248,6 @@ class _RoundAsker:
 
 def _fixed(value: object) -> object:
     """What stays as long as a run goes on; how a guarantee is written down may change with the service's version."""
+    if isinstance(value, Training):  # older services did not say so
+        return value.model_copy(update={"measures": False})
     return replace(value.read(), notes=()) if isinstance(value, Guarantee) else value

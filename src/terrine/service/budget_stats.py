@@ -61,7 +61,7 @@ class PublicNumbers:
             labels_free=self._price is None,
             room=None if self._price is None else room(found.remaining, self._price),
             secure=found.secure,
-            share_spent=share,
+            share_spent=None if self._price is None else share,
             answered=found.answered,
             withheld=found.withheld,
             reinforced=found.reinforced,

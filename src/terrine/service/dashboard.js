@@ -55,10 +55,12 @@ function showAbout(about) {
 function showBudget(budget) {
   if (!changed("budget", budget)) return;
   const { guarantee, left, share_spent: share } = budget;
-  set($("gauge"), "aria-valuenow", (100 * share).toFixed(1));
-  set($("gauge"), "aria-valuetext", `${percent(share)} of the budget is spent`);
-  set($("gauge-fill"), "stroke-dasharray", `${(100 * share).toFixed(2)} 100`);
-  say("gauge-share", percent(share));
+  if (share !== null) { // a probe's labels use nothing up
+    set($("gauge"), "aria-valuenow", (100 * share).toFixed(1));
+    set($("gauge"), "aria-valuetext", `${percent(share)} of the budget is spent`);
+    set($("gauge-fill"), "stroke-dasharray", `${(100 * share).toFixed(2)} 100`);
+    say("gauge-share", percent(share));
+  }
   say("words", budget.words);
   say("epsilon", `ε = ${roundUp(guarantee.epsilon, 3)}`);
   say("delta", `at δ = ${power(guarantee.delta)}`);

@@ -78,6 +78,8 @@ class Metrics:
             "queries_open": ("Queries charged and not settled.", found.open),
         }
         for name, (about, value) in shown.items():
+            if value is None:
+                continue
             prometheus.Gauge(f"terrine_{name}", about, registry=ledger).set(value)
         counters = self._registry
         if _SHARED in os.environ:

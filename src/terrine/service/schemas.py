@@ -20,7 +20,15 @@ OUTCOMES: dict[Outcome, OutcomeName] = {
     Outcome.ABSTAINED: "withheld",
     Outcome.UNASKED: "unasked",
 }
-TRAINING = ("steps", "steps_kept", "clip", "noise", "planned_units", "features")  # as `PublishedProbe` names them
+TRAINING = (
+    "steps",
+    "steps_kept",
+    "measures",
+    "clip",
+    "noise",
+    "planned_units",
+    "features",
+)  # as `PublishedProbe` names them
 REQUEST_ID_LENGTH = 180  # the ledger's, less the key's id in front
 
 _HEAD = "17:4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a"
@@ -130,8 +138,13 @@ class Training(_Shown):
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    steps: int = Field(ge=1, description="Sums that were paid for.")
+    steps: int = Field(
+        ge=1,
+        description="Sums that were paid for: steps of the descent and, where `measures` is true, one more that "
+        "measures. Messages for people count the two apart.",
+    )
     steps_kept: int = Field(ge=0, description="Sums that were made; kills lost the others.")
+    measures: bool = Field(False, description="Whether the last of the sums measures how right the probe is.")
     clip: float = Field(gt=0, description="The longest contribution of one unit to a sum.")
     noise: float = Field(gt=0, description="Standard deviation of the noise, on every number of a sum.")
     planned_units: int = Field(ge=1, description="What stood in for the number of units.")
@@ -221,6 +234,7 @@ class Encoder(_Shown):
 class Budget(_Shown):
     """What is spent and what is left. How much is spent is progress, never a guarantee."""
 
+    words: str = Field(description="The same, for people.")
     ledger_id: str
     head: str = Field(
         examples=[_HEAD],
@@ -241,22 +255,23 @@ class Budget(_Shown):
     )
     labels_free: bool = Field(
         False,
-        description="Whether any number of rows is labeled at no cost: by a probe. Its training is paid for whole, so "
-        "that share_spent is 1 and nothing more will be charged; left is empty, since nothing runs out.",
+        description="Whether any number of rows is labeled at no cost: by a probe. Its training is paid for whole and "
+        "nothing more will be charged, so that share_spent is null; left is empty, since nothing runs out.",
     )
     room: int | None = Field(
         description="How many new queries fit, if every one is answered; 0: only queries answered before; null: any "
         "number, since a probe's labels cost nothing."
     )
     secure: bool = Field(description="Whether all noise so far was drawn by the secure sampler.")
-    share_spent: float = Field(ge=0, le=1, examples=[0.31])
+    share_spent: float | None = Field(
+        ge=0, le=1, examples=[0.31], description="null with a probe, whose labels use nothing up."
+    )
     answered: int = Field(description="Distinct queries that the teachers answered.")
     withheld: int
     reinforced: int
     test: Literal["unasked", "open", "passed", "failed"] | None = Field(
         None, description="Of a tested release: how its test ended; unasked before it is charged, open before its bit."
     )
-    words: str = Field(description="The same, for people.")
 
     def __repr_args__(self) -> Any:
         """The words first: of all the numbers they say what matters."""

@@ -231,6 +231,7 @@ def test_a_plan_says_what_a_fit_would_do_and_spends_nothing(tmp_path):
     assert shown.guarantee == classifier(**teachers, epsilon=4.0).fit(X, Y, X_public=PUBLIC).guarantee_
     few = classifier(**teachers, epsilon=2.0)
     assert "Warning: This plan gives about" in str(few.plan(X, Y, X_public=PUBLIC))
+    assert 'Or give route="auto": a private probe may do with fewer people.' in str(few.plan(X, Y, X_public=PUBLIC))
     for too_few in (classifier(epsilon=0.01), classifier(**teachers, epsilon=0.05)):
         said = []
         for call in (too_few.plan, too_few.fit):

@@ -35,7 +35,7 @@ from terrine.sensitive import Sensitive, unheard
 
 SECRET = 987654321.125
 DIGITS = "98765"
-REDACTED = "<Sensitive float: depends on private votes>"
+REDACTED = "<Sensitive float: depends on private data; .reveal() shows it>"
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_printing_is_redacted(secret, way):
 
 @pytest.mark.parametrize("value", [3, 2.5, "text", None, [SECRET], np.full(3, SECRET), {"epsilon": SECRET}])
 def test_the_repr_says_the_type_alone(value):
-    assert repr(Sensitive(value)) == f"<Sensitive {type(value).__name__}: depends on private votes>"
+    assert repr(Sensitive(value)) == f"<Sensitive {type(value).__name__}: depends on private data; .reveal() shows it>"
 
 
 REFUSED = {

@@ -73,7 +73,7 @@ def _mute() -> Iterator[None]:
 def _refused(what: str) -> Callable[..., NoReturn]:
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
         raise SecretError(
-            f"Cannot {what} a secret value: it depends on private votes. Use .map(f) to keep computing with it, "
+            f"Cannot {what} a secret value: it depends on private data. Use .map(f) to keep computing with it, "
             "or .reveal() to take responsibility for showing it."
         )
 
@@ -85,7 +85,7 @@ class Sensitive(Generic[T]):
 
     Examples:
         >>> Sensitive(3.0)
-        <Sensitive float: depends on private votes>
+        <Sensitive float: depends on private data; .reveal() shows it>
         >>> Sensitive(3.0).map(lambda x: x + 1).reveal()
         4.0
     """
@@ -120,7 +120,7 @@ class Sensitive(Generic[T]):
         raise SecretError(f"A function of a secret value failed with {kind}; its message is withheld.")
 
     def __repr__(self) -> str:
-        return f"<Sensitive {type(self._value).__name__}: depends on private votes>"
+        return f"<Sensitive {type(self._value).__name__}: depends on private data; .reveal() shows it>"
 
     __str__ = __repr__
 

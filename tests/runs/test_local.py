@@ -311,7 +311,7 @@ def test_what_is_secret_is_secret(settings, tmp_path):
     whole(run)
     secret = secret_facts(run)
     for hidden in (run.consensus(), secret):
-        assert re.fullmatch(r"<Sensitive \w+: depends on private votes>", repr(hidden))
+        assert re.fullmatch(r"<Sensitive \w+: depends on private data; \.reveal\(\) shows it>", repr(hidden))
     facts = secret.reveal()
     assert {"exact", "consensus", "mean_top_vote", "plurality_accuracy", "answers_right", "baseline"} <= facts.keys()
     assert 0 < facts["exact"]["epsilon"] < run.guarantee().epsilon

@@ -157,7 +157,8 @@ def test_the_whole_way(here, terrine):
     paid = next(run.folder.glob("training-*")).name
     assert may == (
         "You may publish, from run: student/, report.html, guarantee.json, student.json, answers.npz, probe.npz, "
-        f"{paid}/, ledger.sqlite, ledger.json, encoder/, features.safetensors, rows.json and plan.json."
+        f"{paid}/, ledger.sqlite (with the names of keys), ledger.json, encoder/, features.safetensors, "
+        "rows.json and plan.json."
     )
     assert secret == "Secret: private.sha256."
     assert config == "Keep config.toml secret too: it names your files by their full paths."
@@ -321,7 +322,9 @@ def test_a_dry_run_says_what_will_be_done_and_writes_nothing(here, terrine):
     code, out, _ = terrine("run", "run.toml", "--dry-run", "--plot", "plan.svg")
     assert code == 0
     assert 'With neighbors = "unit_added" in [privacy] half the noise would be enough for this ε;' in out
-    assert "now ε also covers whether the rows of a unit known to be there say Yes or No" in out
+    assert "As the settings are, ε also hides whether the rows of a unit that is known to be in the data say '" in out
+    assert "planned, from what" in out
+    assert "it does not say whether your columns predict the label, nor that a rare class will ever be named" in out
     strength = signal(epsilon=4.0, delta=1e-5, planned_units=400, relation=Relation.UNIT_ANY)
     assert f"At ε = 4 all of them together are about {strength:,.0f} times as strong as the noise" in " ".join(
         out.split()
@@ -730,3 +733,16 @@ def test_probe_and_remote_runs_are_told_apart(here):
         RemoteRun(here / "r")
     assert isinstance(read_settings(changed(here, (PROBE, AUTO + "consensus = 0.9"), more=TEACHERS)), RunConfig)
     assert differences(read_settings("run.toml"), read_settings("run.toml")) == []
+
+
+def test_a_service_says_of_whom_a_measurement_is_as_its_owner_s_console_does(here, terrine):
+    code, out, _ = terrine("run", "run.toml")
+    assert code == 0
+    assert "A unit is all rows that share one who" in out
+    run = ProbeRun(here / "run")
+    with run.ledger() as ledger:
+        served = run.served(ledger)
+    assert served.measured["words"] == run.guarantee().measured.words
+    assert "A unit is all rows that share one who" in served.measured["words"]
+    assert served.facts["measures"] is True
+    assert served.facts["steps"] == run.guarantee().steps == run.guarantee().descent + 1

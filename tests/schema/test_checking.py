@@ -141,7 +141,10 @@ def test_the_command_says_that_its_output_is_secret_and_quotes_no_cell(tmp_path:
     assert "... and 5 more" in few.stdout
     written(tmp_path, GOOD)
     written(tmp_path, GOOD, GOOD.replace(",no,", ",yes,"))
-    assert run("check", file, "--schema", schema).stdout == "secret: depends on private rows\nno faults\n"
+    assert (
+        run("check", file, "--schema", schema).stdout
+        == "secret: depends on private rows\nlabels: all in the list of classes\nno faults\n"
+    )
 
 
 def test_labels_that_are_no_class_are_summed_up(terrine, tmp_path: Path) -> None:

@@ -159,6 +159,11 @@ def test_warnings_name_numbers_and_advice():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of(good, *told(200))
+    for given in ({"seldom": {"yes": (0.014, 0.386)}, "never": ()}, {"seldom": {}, "never": ("yes",)}):
+        (one,) = warnings_of([], **given, by_probe=True)
+        assert "ort new rows by the probability of such a class" in one
+        assert "balanced" not in one
+        assert "more rows" not in one
     (said,) = warnings_of([], seldom={"yes": (0.014, 0.386)}, never=())
     assert "'yes' for 1.4% of the public rows, and 38.6% of the answers" in said
 

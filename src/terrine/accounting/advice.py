@@ -29,7 +29,7 @@ ACCURATE = 0.8  # share of answers that name the plurality, below which a studen
 # Of a probe, mu times units: docs/probe.md, Too few units, says what was tried
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
 _EXPECT = ((450.0, "a few points below"), (150.0, "clearly below"), (WEAK_SIGNAL, "well below"))
-_TOO_FEW = ("fewer_answers_than_classes", "few_answers")
+TOO_FEW = ("fewer_answers_than_classes", "few_answers")
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
 
 
@@ -159,9 +159,9 @@ def advise(
         *_about_public_rows(n_queries, n_public),
         *_about_answers(n_queries, n_answers, expected, accuracy, n_classes, consensus, standin),
     ]
-    if any(one.code in _TOO_FEW for one in found):
+    if any(one.code in TOO_FEW for one in found):
         more = instead()
-        found = [replace(one, advice=f"{one.advice} {more}".strip()) if one.code in _TOO_FEW else one for one in found]
+        found = [replace(one, advice=f"{one.advice} {more}".strip()) if one.code in TOO_FEW else one for one in found]
     order = ("refuse", "warn", "info")
     return Advice(
         findings=tuple(sorted(found, key=lambda one: order.index(one.severity))),

@@ -59,7 +59,7 @@ def check_command(
     The exit code is 0 whatever the cells hold; it is 2 where the header does not fit the schema.
     """
     from terrine.schema import Schema, check, read_table
-    from terrine.schema.checking import summary
+    from terrine.schema.checking import labels_listed, summary
     from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
 
     try:
@@ -75,7 +75,7 @@ def check_command(
             print(f'no column "{column}" ({what}): all else is checked')
     if (odd := not_utf8(table)) is not None:
         print(f"line {odd}: {utf8_advice(table)}")
-    for line in summary(known, found, faults):
+    for line in (*labels_listed(known, found, faults), *summary(known, found, faults)):
         print(line)
     if faults and most:
         print("one by one:")

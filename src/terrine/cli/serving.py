@@ -280,7 +280,12 @@ def _keys(folder: Path, where: str | None) -> Keys:
 @keys_app.command("create")
 def create_command(
     folder: Folder,
-    name: Annotated[str, typer.Option(help="Whose key it is.")],
+    name: Annotated[
+        str,
+        typer.Option(
+            help="Whose key it is. It is written into the ledger, which may be published: take a name that may be seen."
+        ),
+    ],
     ledger: Where = None,
     admin: Annotated[bool, typer.Option("--admin", help="May also see every key's use.")] = False,
     quota: Annotated[
@@ -289,7 +294,7 @@ def create_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key and print it, this once: only a hash of it is kept."""
+    """Make a key and print it, this once: only a hash of it is kept, and the name, in the ledger."""
     summary = _summary(folder, ledger)
     if quota is not None and isinstance(summary.budget, TrainingBudget):
         raise InputError(
@@ -304,6 +309,7 @@ def create_command(
     else:
         print(key)
         print("Keep it: it cannot be shown again.", file=sys.stderr)
+        print(f"The name {name!r} stands in the ledger, which may be published with the run.", file=sys.stderr)
         print(left_in_words(summary), file=sys.stderr)
         if isinstance(summary.budget, TrainingBudget):
             print(_instead(folder), file=sys.stderr)

@@ -62,7 +62,7 @@ def describe(source: Path, *, folder: Path, as_json: bool, plot: Path | None) ->
     if path.is_file() and isinstance(read_settings(path), RemoteConfig):
         raise InputError(
             "--dry-run is for runs of your own teachers, and this one gets its labels from a service (labels.url). The "
-            "service's /v1/about says what its answers cost."
+            "service's /v1/about has its guarantee, and /v1/budget what is left, or that labels cost nothing."
         )
     if plot is not None:
         from terrine.report.plots import check_plot
@@ -223,9 +223,10 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    planned = "which is public here" if found.units.public else "planned; the true number stays private"
+    planned = "which is public here" if found.units.public else "planned, from what anyone may know"
+    whence = "from your files" if found.data == "own data" else escape(found.data)
     one = "row" if found.guarantee.relation in (Relation.ROW_REPLACED, Relation.ROW_ADDED) else "unit"
-    table.add_row(f"{one}s", f"{found.units.number:,}", f"{planned}; {escape(found.data)}")
+    table.add_row(f"{one}s", f"{found.units.number:,}", f"{planned}; {whence}")
     table.add_row("features", f"{found.plan.settings.n_features:,}", f"of each row, of kind {found.features}")
     table.add_row("steps", f"{found.plan.settings.steps:,}", f"of one training; each adds up a gradient of every {one}")
     if found.plan.settings.measured:
@@ -239,13 +240,21 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
     table.add_row("neighbors", "", found.guarantee.relation.sentence)
     Console().print(table)
     if contributions_changed(found.guarantee.relation) > 1:
-        says = {"row": "a row that is known to be there says", "unit": "the rows of a unit known to be there say"}[one]
+        known = {
+            "row": "a row that is known to be in the data says",
+            "unit": "the rows of a unit that is known to be in the data say",
+        }[one]
+        some = " or ".join(repr(name) for name in found.classes[:2]) or "one class or another"
         number = ", and units_planned in [data] (a public number)" if found.units.public else ""
         print(
             f'- With neighbors = "unit_added" in [privacy]{number} half the noise would be enough for this ε; nothing '
-            f"else need change. The guarantee is then for one {one} that is added or removed. What is given up: now ε "
-            f"also covers whether {says} Yes or No, say; that would then cost up to 2ε."
+            f"else need change. The guarantee is then for one {one} that is added or removed. As the settings are, ε "
+            f'also hides whether {known} {some}. With "unit_added", hiding that costs up to 2ε.'
         )
+    print(
+        "- This plan is about noise alone: it does not say whether your columns predict the label, nor that a rare "
+        "class will ever be named."
+    )
 
 
 def print_probe(shown: PublishedProbe) -> None:
@@ -380,9 +389,11 @@ def print_finished(run: AnyRun) -> None:
 
 def print_files(run: AnyRun) -> None:
     """Which files of a run may be published, and which not."""
+    from terrine.ledger.place import IN_FOLDER
     from terrine.runs.directory import public_files, secret_files
 
-    print(f"You may publish, from {run.folder}: {_and(public_files(run.folder))}.")
+    public = [f"{name} (with the names of keys)" * (name == IN_FOLDER) or name for name in public_files(run.folder)]
+    print(f"You may publish, from {run.folder}: {_and(public)}.")
     secrets = secret_files(run.folder)
     print(f"Secret: {_and(secrets)}." if secrets else "No other result in it is secret.")
     print(f"Keep config.toml secret{' too' if secrets else ''}: it names your files by their full paths.")

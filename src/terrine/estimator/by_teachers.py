@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from terrine import _validate
-from terrine.accounting.advice import Advice, advise
+from terrine.accounting.advice import TOO_FEW, Advice, advise
 from terrine.accounting.curves import Guarantee
 from terrine.accounting.planning import plan
 from terrine.budgets import Budget, has_check
@@ -208,7 +208,7 @@ def _standin(model: Any, n_classes: int, *, n_queries: int = 400) -> Votes:
 def _advice(model: Any, route: Route, people: People, *, n_classes: int, n_public: int) -> Advice:
     """Whether the plan can work, from public numbers only."""
     assumed = None if model.epsilon is None else model.consensus  # with a mechanism nobody chose a consensus
-    return advise(
+    found = advise(
         mechanism=route.mechanism,
         n_queries=route.n_queries,
         n_answers=route.n_answers or route.n_queries,
@@ -222,6 +222,11 @@ def _advice(model: Any, route: Route, people: People, *, n_classes: int, n_publi
         accept_large_delta=model.accept_large_delta,
         target=route.target,
     )
+    if model.epsilon is None or model.rounds is not None:
+        return found
+    other = ' Or give route="auto": a private probe may do with fewer people.'
+    told = (replace(one, advice=one.advice + other) if one.code in TOO_FEW else one for one in found.findings)
+    return replace(found, findings=tuple(told))
 
 
 def _first(rounds: Sequence[PlannedRound]) -> Route:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from terrine.datasets.labels import known_indices
 from terrine.errors import InputError
 from terrine.schema import Schema, Text, check, read_table
-from terrine.schema.checking import summary
+from terrine.schema.checking import labels_listed, summary
 from terrine.schema.tables import as_text
 from terrine.sensitive import Sensitive
 
@@ -58,7 +58,8 @@ def checked(
         given |= {name: table.column(name) for name in table.names}
     rows = read_table(given)
     faults = check(known, rows, role="X")
-    return Sensitive("\n".join([SECRET, *(summary(known, rows, faults) or ["no faults"])]))
+    said = [*labels_listed(known, rows, faults), *(summary(known, rows, faults) or ["no faults"])]
+    return Sensitive("\n".join([SECRET, *said]))
 
 
 def _labels(y: Any, classes: NDArray[Any], listed: NDArray[Any]) -> NDArray[Any]:

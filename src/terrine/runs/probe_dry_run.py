@@ -31,6 +31,7 @@ class ProbeDryRun:
         student: its kind.
         advice: whether it will work; where it refuses something, so will the run.
         choice: where the settings left the route open, what was chosen and why.
+        classes: their names.
     """
 
     data: str
@@ -43,6 +44,7 @@ class ProbeDryRun:
     guarantee: Guarantee
     advice: Advice
     choice: RouteChoice | None = None
+    classes: tuple[str, ...] = ()
 
     @property
     def clip(self) -> float:
@@ -123,4 +125,5 @@ def dry_run_of_probe(
         guarantee=plan.budget.guarantee(),
         advice=advice_on_probe(config, people),
         choice=choice,
+        classes=tuple(task.classes),
     )

@@ -28,7 +28,7 @@ from terrine.schema.kinds import ISO, Category, Date, Flag, Kind, Number, Ordere
 from terrine.schema.schema import Schema, nearest
 from terrine.schema.tables import Table
 
-_NO_CLASS = "unknown label"
+_NO_CLASS, _NO_LABEL = "unknown label", "missing label"
 _NAMED, _WIDTH = 10, 60  # labels or values that a sentence names, and characters of each
 _MEANT = 3  # unknown values of which a sentence says what they are like
 
@@ -88,6 +88,12 @@ def summary(schema: Schema, table: Table, faults: Sequence[Fault]) -> list[str]:
     return found
 
 
+def labels_listed(schema: Schema, table: Table, faults: Sequence[Fault]) -> list[str]:
+    """A line where each label is one of the classes; none where some are not, or there is no column of them."""
+    odd = any(one.column == schema.label and one.what in (_NO_CLASS, _NO_LABEL) for one in faults)
+    return [] if odd or schema.label not in table.names else ["labels: all in the list of classes"]
+
+
 def _unknown(schema: Schema, table: Table) -> str:
     """Labels that are no class, the commonest first."""
     assert schema.label is not None
@@ -112,7 +118,7 @@ def _odd(schema: Schema, table: Table) -> Iterator[tuple[str, str, NDArray[np.bo
     if schema.label in table.names and schema.label is not None:
         label: Decoded = choices(table.column(schema.label), schema.classes, schema.missing)
         yield schema.label, _NO_CLASS, label.state == UNREADABLE
-        yield schema.label, "missing label", label.state == MISSING
+        yield schema.label, _NO_LABEL, label.state == MISSING
     if schema.unit in table.names and schema.unit is not None:
         yield schema.unit, "missing unit", units(table, schema) == ""
 

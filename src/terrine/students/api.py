@@ -31,7 +31,7 @@ from terrine.students.lessons import Lessons, lessons
 from terrine.students.nets import NetSettings, Progress
 from terrine.students.neural import FittedNet, fit_net
 from terrine.students.supervised import FittedEstimator, SupervisedStudent, fit_estimator
-from terrine.students.verdict import Judged, Verdict, seldom_predicted, warnings_of
+from terrine.students.verdict import Judged, Verdict, is_probe, seldom_predicted, warnings_of
 
 Single = SupervisedStudent | FeatureStudent | VATStudent | GANStudent | MatchStudent
 Student = Single | AutoStudent
@@ -209,7 +209,7 @@ def warn_of(student: FittedStudent, public: PublicData | ArrayLike, labels: NDAr
     answered = np.bincount(labels[labels != ABSTAIN], minlength=len(student.classes))
     never, seldom = rarely_named(student, public, answered)
     verdicts = [] if student.about.verdict is None else [student.about.verdict]
-    for one in warnings_of(verdicts, seldom=seldom, never=never):
+    for one in warnings_of(verdicts, seldom=seldom, never=never, by_probe=is_probe(student.about.settings)):
         warn_caller(one, AdviceWarning)
 
 

@@ -13,7 +13,7 @@ from terrine.errors import InputError
 from terrine.measured import Measured
 from terrine.relations import Relation
 from terrine.students.lessons import SEEDED, About, public
-from terrine.students.verdict import Verdict, warnings_of
+from terrine.students.verdict import Verdict, is_probe, warnings_of
 
 SCHEMA = "terrine.card/1"
 SUMS = "noisy_sums"  # the mechanism of a probe
@@ -83,7 +83,8 @@ class StudentResult(_Json):
     test_rows: str = ""
 
     def __post_init__(self) -> None:
-        said = warnings_of(self.verdicts, seldom=self.seldom_predicted, never=self.never_predicted)
+        by_probe = is_probe(self.settings)
+        said = warnings_of(self.verdicts, seldom=self.seldom_predicted, never=self.never_predicted, by_probe=by_probe)
         object.__setattr__(self, "warnings", said)
 
     def for_card(self) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def public(value: Any, where: str = "card") -> Any:
     match value:
         case Sensitive():
             raise SecretError(
-                f"{where} must be public, and is a secret value (it depends on private votes). Leave it out."
+                f"{where} must be public, and is a secret value (it depends on private data). Leave it out."
             )
         case Mapping():
             return {str(name): public(inner, f"{where}[{str(name)!r}]") for name, inner in value.items()}

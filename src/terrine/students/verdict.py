@@ -136,10 +136,29 @@ def seldom_predicted(
     }
 
 
+def is_probe(settings: Mapping[str, Any]) -> bool:
+    """Whether a student's settings are those of a probe that is the student."""
+    return settings.get("student") == "Probe"
+
+
+_RANKED = (
+    "sort new rows by the probability of such a class in the place of its predictions; or, before a training is "
+    'charged, plan with more people, or with neighbors = "unit_added" where that guarantee is enough'
+)
+
+
 def warnings_of(
-    verdicts: Sequence[Verdict], *, seldom: Mapping[str, tuple[float, float]], never: Sequence[str]
+    verdicts: Sequence[Verdict],
+    *,
+    seldom: Mapping[str, tuple[float, float]],
+    never: Sequence[str],
+    by_probe: bool = False,
 ) -> tuple[str, ...]:
-    """What is wrong with a student, a sentence or two each. Test rows decide where there are some, else the answers."""
+    """What is wrong with a student, a sentence or two each. Test rows decide where there are some, else the answers.
+
+    Args:
+        by_probe: the student is a trained probe: neither weights of classes nor more public rows change it.
+    """
     found = []
     decides = next((one for one in verdicts if one.judged_on == "test"), verdicts[0] if verdicts else None)
     if decides is not None and not decides.clear:
@@ -148,13 +167,18 @@ def warnings_of(
     if never:
         found.append(
             f"The student never predicts {listed(never)} on the public rows. First ask whether the private rows "
-            "spell it so: terrine check tells their owner. If they do, try a balanced student, ask about more rows, or "
-            "choose public rows in which such classes are less rare."
+            "spell it so: terrine check (in Python PATEClassifier.check) tells their owner. If they do, "
+            + (
+                f"{_RANKED}."
+                if by_probe
+                else "try a balanced student, ask about more rows, or choose public rows in which such classes are "
+                "less rare."
+            )
         )
     for name, (predicted, answered) in seldom.items():
         found.append(
             f"The student names {name!r} for {predicted:.1%} of the public rows, and {answered:.1%} of the answers "
-            "name it. Try a balanced student, or ask about more rows."
+            f"name it. {_RANKED.capitalize() if by_probe else 'Try a balanced student, or ask about more rows'}."
         )
     return tuple(found)
 
@@ -164,7 +188,11 @@ def about_test_rows(test: Rows, public: Rows) -> str:
     known = set(row_digests(public))
     there = sum(one in known for one in row_digests(test))
     few = f", and are {len(test):,} only" if len(test) < _FEW_ROWS else ""
-    same = "More than half of them equal rows of the public file. " if 2 * there > len(test) else ""
+    same = (
+        "More than half of them are rows of the public file: the number is for rows of that kind. "
+        if 2 * there > len(test)
+        else ""
+    )
     return f"{same}They measure rows of the public kind, from which private rows may differ{few}."
 
 

@@ -294,7 +294,7 @@ def create_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key and print it, this once: only a hash of it is kept, and the name, in the ledger."""
+    """Make a key and print it, this once: only a hash of it is kept."""
     summary = _summary(folder, ledger)
     if quota is not None and isinstance(summary.budget, TrainingBudget):
         raise InputError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,11 @@ from typing import NamedTuple
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each other would wait for one another's threads
+
+MEMORY = Path("/dev/shm")
+if not os.environ.get("TERRINE_SOAK") and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    # Thousands of small files, each synced: not worth a disk. `make soak` writes to one.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 import pytest
 from hypothesis import settings
@@ -36,6 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay: what is freed is looked for among newer objects alone."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 def need(what: str) -> None:

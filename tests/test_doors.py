@@ -167,7 +167,7 @@ def test_estimator(part, code, names, tmp_path, monkeypatch):
     public = (names["public_images"] if images else names["public"]).astype(data.X.dtype)
 
     def tiny(*learners: Any, **options: Any) -> PATEClassifier:
-        usual = {"classes": [0, 1, 2], "n_teachers": 4 if images else 20, "delta": 1e-5, "accept_large_delta": True}
+        usual = {"student": LogisticRegression(), "classes": [0, 1, 2], "n_teachers": 4 if images else 20, "delta": 1e-5, "accept_large_delta": True}
         if not {"epsilon", "rounds"} & set(options):
             usual |= {"mechanism": GNMax(sigma=4.0), "n_queries": 20}
         plain = {} if learners else {"teacher": LogisticRegression()}

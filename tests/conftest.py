@@ -13,11 +13,6 @@ from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each other would wait for one another's threads
 
-MEMORY = Path("/dev/shm")
-if not os.environ.get("TERRINE_SOAK") and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
-    # Thousands of small files, each synced: not worth a disk. `make soak` writes to one.
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
 import pytest
 from hypothesis import settings
 from tests import cpu
@@ -25,8 +20,10 @@ from tests.soak import SOAK
 
 from terrine.cli import common, main
 
+MEMORY = Path("/dev/shm")
+
 # The same few examples every time; `make soak` looks for new ones.
-settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, max_examples=500)
 settings.load_profile("soak" if SOAK else "default")
 if SOAK:
@@ -35,6 +32,9 @@ if SOAK:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(cpu)
+    if not SOAK and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+        # Thousands of small files, each synced: not worth a disk. `make soak` writes to one.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

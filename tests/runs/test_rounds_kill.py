@@ -21,7 +21,7 @@ from terrine.ledger import Ledger
 from terrine.runs.base import load_answers
 from terrine.runs.local import Run
 
-KILLS = amount(2, soak=50)  # in runs that are killed again and again
+KILLS = amount(3, soak=50)  # in runs that are killed again and again
 PROGRAM = Path(__file__).with_name("rounds_killed.py")
 SMALL = SETTINGS.replace("queries = 120", "queries = 12").replace("answers = 60", "answers = 12")
 SMALL = SMALL.replace("queries = 200", "queries = 12").replace("answers = 20\n", "answers = 12\n")

@@ -296,7 +296,11 @@ def small_gan(found: dict[str, Any]) -> str:
         said += (
             "\n\n*Private against open labels*: VAT by the answers that passed a check, in points on the test images, "
         )
-        said += "against as many\nfirst rows by " + ", by ".join(f"{what} {apart}" for what, apart in against) + "."
+        said += (
+            "against the\nsame number of first rows, labeled by "
+            + ", by ".join(f"{what} {apart}" for what, apart in against)
+            + "."
+        )
     return said
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import tomllib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,7 +138,7 @@ def names() -> dict[str, Any]:
 
 
 @doors("library")
-def test_library(part, code, names, tmp_path, monkeypatch):
+def test_library(part, code, names, run_at, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if "labeller=" in code:
         budget = FilterBudget(epsilon=200.0, delta=1e-5, order=3.0)
@@ -150,7 +152,7 @@ def test_library(part, code, names, tmp_path, monkeypatch):
         )
         names = names | {"labeller": lambda mechanism: Labeller(voters, mechanism, ledger)}
     if "folder" in code:
-        names = names | {"folder": finished(tmp_path).folder / "student"}
+        names = names | {"folder": run_at("finished").folder / "student"}
     if "public_images" in code:
         names = names | {"answers": names["answers"][:40]}
     assert eval(code, dict(names)) is not None  # the page's own words
@@ -167,7 +169,13 @@ def test_estimator(part, code, names, tmp_path, monkeypatch):
     public = (names["public_images"] if images else names["public"]).astype(data.X.dtype)
 
     def tiny(*learners: Any, **options: Any) -> PATEClassifier:
-        usual = {"classes": [0, 1, 2], "n_teachers": 4 if images else 20, "delta": 1e-5, "accept_large_delta": True}
+        usual = {
+            "student": LogisticRegression(),
+            "classes": [0, 1, 2],
+            "n_teachers": 4 if images else 20,
+            "delta": 1e-5,
+            "accept_large_delta": True,
+        }
         if not {"epsilon", "rounds"} & set(options):
             usual |= {"mechanism": GNMax(sigma=4.0), "n_queries": 20}
         plain = {} if learners else {"teacher": LogisticRegression()}
@@ -202,34 +210,67 @@ def settings_of(code: str) -> RunConfig:
     return RunConfig.model_validate(given)
 
 
-def finished(folder: Path, code: str = "") -> Run:
-    run = Run.create(settings_of(code), folder / "run")
-    run.teach()
-    run.vote()
+STAGES = ("created", "taught", "voted", "labeled", "finished")
+
+
+def go_on(run: Run, stage: str) -> None:
+    """One stage further, from the stage before."""
     try:
-        run.label()
-        run.learn()
+        match stage:
+            case "taught":
+                run.teach()
+            case "voted":
+                run.vote()
+            case "labeled":
+                run.label()
+            case "finished":
+                if run.config.privacy.route != "tested" or run.guarantee().test != "failed":
+                    run.learn()
+                write_run_report(run)
     except TestFailedError:  # gone through as well
         assert run.config.privacy.route == "tested"
-    write_run_report(run)
-    return run
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Callable[[str, str], Path]:
+    """A run of these settings up to a stage, made once from the stage before; not to be changed."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def up_to(stage: str, code: str) -> Path:
+        if (stage, code) not in made:
+            folder = tmp_path_factory.mktemp("door") / "run"
+            if stage == "created":
+                Run.create(settings_of(code), folder)
+            else:
+                shutil.copytree(up_to(STAGES[STAGES.index(stage) - 1], code), folder)
+                go_on(Run(folder), stage)
+            made[stage, code] = folder
+        return made[stage, code]
+
+    return up_to
+
+
+@pytest.fixture
+def run_at(kept, tmp_path) -> Callable[..., Run]:
+    """A run at a stage, in this test's folder."""
+    return lambda stage, code="": Run(shutil.copytree(kept(stage, code), tmp_path / "run"))
 
 
 @doors("run")
-def test_run(part, code, tmp_path):
+def test_run(part, code, run_at):
     if code.startswith("["):
-        run = finished(tmp_path, code)
+        run = run_at("finished", code)
         assert run.guarantee().secure_noise
         assert (run.folder / "student").is_dir() or run.guarantee().test == "failed"
     else:
-        assert (finished(tmp_path).folder / code).exists()
+        assert (run_at("finished").folder / code).exists()
 
 
 # ---- command
 
 
 @doors("command")
-def test_command(part, code, names, tmp_path, monkeypatch, terrine):
+def test_command(part, code, names, run_at, tmp_path, monkeypatch, terrine):
     monkeypatch.chdir(tmp_path)
     np.save("votes.npy", names["votes"].counts)
     np.save("proba.npy", np.full((60, 3), 1 / 3))
@@ -239,14 +280,11 @@ def test_command(part, code, names, tmp_path, monkeypatch, terrine):
     assert first == "terrine"
     settings = TABLE.get((part, "run"), "")
     if words[0] in ("teach", "vote", "learn"):  # a stage of the run in this row
-        run = Run.create(settings_of(settings), tmp_path / "run")
-        stages = {"teach": [], "vote": [run.teach], "learn": [run.teach, run.vote, run.label]}
-        for stage in stages[words[0]]:
-            stage()
+        run_at({"teach": "created", "vote": "taught", "learn": "labeled"}[words[0]], settings)
     elif words[0] == "cost":
-        finished(tmp_path, settings)
+        run_at("finished", settings)
     elif "run" in words or "run/student" in words:
-        finished(tmp_path)
+        run_at("finished")
     monkeypatch.setattr("terrine.release.plan_tested._SEARCH", ([(1.0, 1.0, 1.0)],))  # plan --route, in a second
     monkeypatch.setattr("terrine.release.plan_tested._ORDERS", (38.0,))
     left, out, err = terrine(*words)
@@ -272,9 +310,8 @@ class ServedRun(Service):
 
 
 @doors("service")
-def test_service(part, code, tmp_path):
-    run = Run.create(settings_of(TABLE[part, "run"] if TABLE[part, "run"].startswith("[") else ""), tmp_path / "run")
-    run.teach()
+def test_service(part, code, run_at):
+    run = run_at("taught", TABLE[part, "run"] if TABLE[part, "run"].startswith("[") else "")
     service = ServedRun(run)
     key, (verb, path) = bearer(service.keys.create("someone")), code.split()
     with service.client() as client:

@@ -9,14 +9,16 @@ import random
 import re
 import subprocess
 import sys
+from inspect import signature
 from math import ceil, exp
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from terrine import PATEClassifier
 from terrine.accounting.advice import WEAK_SIGNAL
-from terrine.cli.begin import delta_for
+from terrine.cli.begin import delta_for, init_command
 from terrine.probe.settings import signal
 from terrine.relations import Relation
 from terrine.report.page import _meaning
@@ -24,6 +26,7 @@ from terrine.which_route import SIGNAL
 
 ROOT = Path(__file__).parents[1]
 GUIDES, LEVEL = ROOT / "docs" / "guides", ROOT / "benchmarks" / "results" / "probe_level.json"
+TOP = LEVEL.with_name("probe_top.json")
 COUNTS = [(100, 2.0), (250, 1.0)]  # a cell takes up to minutes
 
 
@@ -81,6 +84,41 @@ def test_guesses_are_rounded_up() -> None:
     assert f"up to {said['2']} times in 100" in neighbors  # two steps at ε = 1
 
 
+def test_what_a_rare_secret_can_become() -> None:
+    """Odds times e^ε, rounded up."""
+    page = (GUIDES / "epsilon.md").read_text()
+    rows = table(page.split("**A secret that is rare.**")[1])[2:]
+    assert [row[0] for row in rows] == ["1 in 100", "3 in 100", "50 in 100"]
+    for before, *after in rows:
+        percent = int(before.split()[0])
+        odds = [percent / (100 - percent) * exp(epsilon) for epsilon in (1, 2)]
+        assert after == [f"{ceil(1000 * one / (1 + one)) / 10:.1f} in 100" for one in odds]
+    most = {before: after for before, *after in rows}["3 in 100"]
+    assert "at most **{}** at ε = 1, and {} at ε = 2".format(*most) in page
+    for other in (GUIDES / "neighbors.md", GUIDES.parent / "faq.md"):
+        assert f"can come to think at most {most[0]}" in other.read_text()
+
+
+def test_the_texts_for_a_manager_have_their_guesses() -> None:
+    """At ε = 1 and at the ε that init writes."""
+    page = (GUIDES / "epsilon.md").read_text()
+    said = dict(re.findall(r"^\| ([\d.]+) \| ([\d.]+) in 100 \|", page, flags=re.MULTILINE))
+    quoted = re.findall(r"At \*\*ε = (\d)\*\*.*\n\n> (.*)\n", page)
+    assert [epsilon for epsilon, _ in quoted] == ["1", "2"]
+    assert signature(init_command).parameters["epsilon"].default == 2.0
+    for epsilon, text in quoted:
+        assert f"at most {said[epsilon]} times in 100" in text
+
+
+def test_neighbors_are_named_as_the_console_names_them() -> None:
+    rows = table((GUIDES / "neighbors.md").read_text())[2:]
+    assert len(rows) == 5
+    for sentence, _, code, size in rows:
+        relation = Relation(code.strip("`"))
+        assert sentence == relation.sentence
+        assert (size == "public") == relation.size_is_public
+
+
 def test_a_change_in_two_steps_costs_what_the_guide_says() -> None:
     page = (GUIDES / "neighbors.md").read_text()
     (times,) = re.findall(r"\(1 \+ e\^ε\) δ: ([\d.]+) times at ε = 1, ([\d.]+) times at ε = 2", page)
@@ -119,6 +157,7 @@ def test_a_planning_number_that_is_off_costs_less_than_a_point() -> None:
     assert sorted(true) == [1000, 3000, 10_000]
     assert len(off) == 6
     assert all(abs(one["right"] - true[one["units"]]) < 0.01 for one in off)
+    assert all(abs(one["right"] - true[one["units"]]) < 0.02 for one in found)  # a quarter and four times too
 
 
 def test_the_level_of_a_rare_class() -> None:
@@ -127,6 +166,27 @@ def test_the_level_of_a_rare_class() -> None:
     before, after = ([f"{one[name]:.1%}" for one in found] for name in ("mean_probability", "mean_when_sure"))
     assert "{} with 1,000 people, {} with 3,000 and {} with 10,000".format(*before) in page
     assert "and {}, {} and {} after that".format(*after) in page
+
+
+def test_the_sum_of_the_first_rows_is_no_forecast() -> None:
+    rows = table((GUIDES / "rare_classes.md").read_text().split("### At the top")[1])[2:]
+    names = ["mean_probability"]
+    names += [f"{what}_of_first_{k}" for k in ("100", "fifteenth") for what in ("probability", "share")]
+    for row, one in zip(rows, json.loads(TOP.read_text()), strict=True):
+        assert row == [f"{one['share']:.0%}", f"{one['units']:,}", *(f"{one[name]:.1%}" for name in names)]
+
+
+def test_a_run_from_pandas_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terrine) -> None:
+    patients(tmp_path / "made.csv", 3000)
+    patients(tmp_path / "other.csv", 300, private=False)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (GUIDES / "production.md").read_text(), flags=re.DOTALL)
+    (block,) = (one for one in blocks if "begin_run" in one)
+    tables = {"private": pd.read_csv("made.csv"), "public": pd.read_csv("other.csv")}
+    exec(compile(block, "production.md", "exec"), tables)
+    assert terrine("keys", "create", "run", "--name", "team 1").code == 0
+    served = tables["run"].served(tables["run"].ledger())
+    assert served.classes == ("benign", "malignant")
 
 
 def test_what_sureness_gains() -> None:

@@ -20,7 +20,7 @@ BEHIND = {  # JSON that a page is written from, beside the results that it links
     "concepts": [RESULTS / "cost_by_gap.json", RESULTS / "accounting.json"],
     "features": [BENCHMARKS / f"{name}.json" for name in ("features_gpu", "glyph_centroids", "glyph_nets", "auto")],
     "ledger": [BENCHMARKS / "ledger.json"],
-    "rare_classes": [BENCHMARKS / "probe_level.json"],
+    "rare_classes": [BENCHMARKS / f"{name}.json" for name in ("probe_level", "probe_top")],
     "schema": [BENCHMARKS / "schema.json"],
     "service": [BENCHMARKS / f"{name}.json" for name in ("service", "soak", "timing")],
     "teachers": [BENCHMARKS / f"{name}.json" for name in ("teachers", "teachers_gpu", "soak", "ridge")],

@@ -62,10 +62,15 @@ class Measured:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Of each class among the units; None where the noise hides them."""
+        """Of each class among the units, drawn toward equal shares by James and Stein's rule as far as their spread is
+        that of the noise: else the largest of many would be too large. None where the noise hides them."""
         if self.accuracy is None:
             return None
-        found = [max(right + wrong, 0.0) for right, wrong in self._by_class]
+        counts = [right + wrong for right, wrong in self._by_class]
+        middle, n = math.fsum(counts) / len(counts), len(counts)
+        spread = math.fsum((one - middle) ** 2 for one in counts)
+        kept = max(1 - max(n - 3, 0) * 2 * self.noise**2 / spread, 0.0) if spread > 0 else 0.0
+        found = [max(middle + kept * (one - middle), 0.0) for one in counts]
         return tuple(one / sum(found) for one in found) if sum(found) > 0 else None
 
     @property

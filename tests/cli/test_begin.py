@@ -321,6 +321,26 @@ def test_texts_in_folders(here, terrine):
     assert [one["file"] for one in found] == sorted(file.name for file in (here / "new_texts").iterdir())
 
 
+def test_a_folder_of_images_is_checked_by_its_settings(here, terrine):
+    images(here)
+    folders = ("--private", "images", "--public", "public_images", "--test", "test_images")
+    begun = ("init", *folders, "--units", "600", "--image-shape", "8x8")
+    assert terrine(*begun, "--unit", "^(p[0-9]+)_").code == 0
+    (here / "images" / "left" / "nobody.png").write_bytes(next((here / "images" / "left").iterdir()).read_bytes())
+    code, out, _ = terrine("check", "run.toml")
+    assert code == 0
+    assert out.startswith("secret: depends on private rows\nleft: ")
+    assert "names that do not fit it, so that their images are left out: 1, the first nobody.png" in out
+    text = (here / "run.toml").read_text().replace("^(p[0-9]+)_", "^(q[0-9]+)_")
+    (here / "run.toml").write_text(text)
+    code, _, err = terrine("run", "run.toml", "--dry-run")
+    assert code == 2
+    assert "No file's name fits `unit`, '^(q[0-9]+)_'" in err
+    code, _, err = terrine("check", "images")
+    assert code == 2
+    assert "--schema is missing" in err
+
+
 def test_images_in_folders(here, terrine):
     images(here)
     folders = ("--private", "images", "--public", "public_images", "--test", "test_images")

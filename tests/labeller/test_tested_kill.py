@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections import Counter
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,6 @@ from terrine.votes import Votes
 N = 60
 X = np.arange(2.0 * N).reshape(N, 2)
 CONFIDENT = ConfidentGNMax(threshold=115, sigma_check=40, sigma_vote=10)
-BUDGET = TestedBudget(CONFIDENT, n_queries=N, target=2.5, delta=1e-5, n_teachers=200, n_classes=3)
 ROWS = {  # half of the queries are withheld, by chance: no two draws are the same
     "passes": [140, 60, 0],
     "even": [131, 69, 0],  # passes about every second time
@@ -42,6 +41,12 @@ ROWS = {  # half of the queries are withheld, by chance: no two draws are the sa
 }
 PHASES = ("nothing", "fix", "noise", "charge", "draw", "bit", "deletion", "release")
 _DRAW = ConditionalGuarantee._draw
+
+
+@cache
+def budget():
+    """Not where the file is read, which each process that runs tests does."""
+    return TestedBudget(CONFIDENT, n_queries=N, target=2.5, delta=1e-5, n_teachers=200, n_classes=3)
 
 
 def work(folder, kind, step=lambda: None):
@@ -58,7 +63,7 @@ def work(folder, kind, step=lambda: None):
 
     ConditionalGuarantee._draw = drawn
     votes = Votes(np.tile(ROWS[kind], (N, 1)), n_teachers=200)
-    ledger = Ledger(folder / "ledger.sqlite", budget=BUDGET)
+    ledger = Ledger(folder / "ledger.sqlite", budget=budget())
     step()
     try:
         got = Labeller(KeptVotes(X, votes), CONFIDENT, ledger).label(X, request_id="all")
@@ -145,7 +150,7 @@ run = partial(kills.program, "tests.labeller.test_tested_kill")
 def release_once(where, kind):
     """A release in this process, without notes of it."""
     votes = Votes(np.tile(ROWS[kind], (N, 1)), n_teachers=200)
-    with Ledger(Path(tempfile.mkdtemp(dir=where)) / "ledger.sqlite", budget=BUDGET) as ledger:
+    with Ledger(Path(tempfile.mkdtemp(dir=where)) / "ledger.sqlite", budget=budget()) as ledger:
         Labeller(KeptVotes(X, votes), CONFIDENT, ledger).label(X, request_id="all")
 
 

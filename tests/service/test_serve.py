@@ -30,7 +30,7 @@ SETTINGS = """
 seed = 1
 [data]
 name = "small-glyph"
-options = {n_private = 6000, n_public = 400, n_test = 500}
+options = {n_private = 2400, n_public = 300, n_test = 200}
 [features]
 kind = "edges"
 [teachers]
@@ -47,19 +47,21 @@ answers = 150
 delta = 1e-5
 [student]
 kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
 """
 
 REMOTE = """
 seed = 1
 [data]
 name = "small-glyph"
-options = {n_private = 6000, n_public = 400, n_test = 500}
+options = {n_private = 2400, n_public = 300, n_test = 200}
 [labels]
 url = "URL"
 queries = 150
 batch = 64
 [student]
 kind = "supervised"
+estimator = "sklearn.linear_model.LogisticRegression"
 """
 
 

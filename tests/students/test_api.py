@@ -27,6 +27,8 @@ from terrine.students import (
 )
 from terrine.votes import Votes
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 X, Y = quarters()
 ANSWERS = few(Y, 5)
 LINEAR = SupervisedStudent(estimator=LogisticRegression(max_iter=500))

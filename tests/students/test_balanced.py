@@ -23,6 +23,8 @@ from terrine.students import (
 )
 from terrine.students.lessons import evened
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 CLASSES = ("common", "rare")
 ESTIMATORS = {
     "class_weight": LogisticRegression(),

@@ -18,6 +18,7 @@ ON_FEATURES = {
     "vat": VATStudent(**DENSE, steps=250, radius=0.25),
     "match": MatchStudent(**DENSE, steps=250, strong=Distortion(jitter=0.5), folds=0, radius=0.25),
 }
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.mark.parametrize("name", ON_IMAGES)

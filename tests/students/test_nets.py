@@ -13,6 +13,8 @@ from terrine.students import Distortion, GANStudent, MatchStudent, VATStudent, f
 from terrine.students.label_filter import _dealt, kept_of
 from terrine.students.nets import NetSettings, _of_size
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 NONE = Distortion(rotate=0, zoom=0, shear=0, shift=0, erase=0, jitter=0)
 
 

@@ -22,6 +22,8 @@ from terrine.errors import InputError, MissingDependencyError, StoreError
 from terrine.features.edges import Edges
 from terrine.students import FeatureStudent, SupervisedStudent, VATStudent, fit_student, load_student
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 X, Y = quarters()
 FEW = few(Y, 5)
 FLAT = X.reshape(len(X), -1) * np.linspace(0.1, 3.0, 64)

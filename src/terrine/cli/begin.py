@@ -239,7 +239,7 @@ def _settings(
         f"number = {teachers}  # about {planned // teachers:,} people or rows each; more teachers give less noise,",
         "#   but each then learns from less",
         'kind = "ridge"  # tunes itself inside its share; or forest, boosting, logistic, lda, sklearn',
-        "keep = false  # true for a label service: terrine serve",
+        "keep = false  # true for a label service of teachers: terrine serve. A probe needs nothing",
         "",
         "[privacy]",
         'route = "auto"  # teachers or a private probe, by these public numbers: terrine run --dry-run says which and',

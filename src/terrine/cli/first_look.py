@@ -104,7 +104,10 @@ def next_steps(private: Path, out: Path, *, table: bool) -> list[str]:
     """What to type now; what the labels are decides nothing that others see, so that the owner must look first."""
     dry_run = f"terrine run {shlex.quote(str(out))} --dry-run"
     if not table:
-        return [f"Next: {dry_run}"]
+        if not private.is_dir() or (private / "X.npy").is_file():
+            return [f"Next: {dry_run}"]
+        look = "  for your eyes only: how many images each class has, and names that do not fit `unit`"
+        return [f"Next: terrine check {shlex.quote(str(out))}", look, f"Then: {dry_run}"]
     check = f"terrine check {shlex.quote(str(private))} --schema {shlex.quote(str(out.parent / 'schema.toml'))}"
     return [
         f"Next: {check}",

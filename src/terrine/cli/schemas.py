@@ -44,8 +44,13 @@ def schema_command(
 
 @app.command("check")
 def check_command(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The table, most often the private one.")],
-    schema: Annotated[Path, typer.Option(help="The schema, a TOML file.")],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE", help="The table, most often the private one; or run.toml, for its private data."
+        ),
+    ],
+    schema: Annotated[Path | None, typer.Option(help="The schema of the table, a TOML file.")] = None,
     public: Annotated[
         bool, typer.Option("--public", help="Say nothing of a label or a unit that is not there.")
     ] = False,
@@ -53,7 +58,8 @@ def check_command(
 ) -> None:
     """List cells that are not as the schema says. Secret.
 
-    First how many there are in each column, and labels that are not in the list of classes; then by line and column,
+    Of folders of images, named by run.toml: images of each class, and file names that do not fit `unit`. Of a table
+    first how many there are in each column, and labels that are not in the list of classes; then by line and column,
     without the cells themselves. A table without label or unit is checked without them.
 
     The exit code is 0 whatever the cells hold; it is 2 where the header does not fit the schema.
@@ -62,6 +68,15 @@ def check_command(
     from terrine.schema.checking import labels_listed, summary
     from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
 
+    if table.suffix == ".toml":
+        given = _private_of(table)
+        if isinstance(given, list):
+            print(_SECRET)
+            print("\n".join(given))
+            return
+        table, schema = given
+    if schema is None:
+        raise InputError("--schema is missing: the schema of the table, or name run.toml in place of the table.")
     try:
         known = Schema.from_toml(schema.read_text(encoding="utf-8"))
     except (InputError, UnicodeDecodeError) as error:
@@ -86,3 +101,19 @@ def check_command(
         print(f"... and {len(faults) - most:,} more (--most {len(faults)})")
     if not faults and odd is None:
         print("no faults")
+
+
+def _private_of(settings: Path) -> tuple[Path, Path] | list[str]:
+    """The private table and the schema that settings name; of a folder of images what there is to say of it."""
+    from terrine.datasets.readers import look_at
+    from terrine.runs.config import ProbeConfig, RunConfig, read_settings
+
+    found = read_settings(settings)
+    data = found.data if isinstance(found, RunConfig | ProbeConfig) else None
+    if data is None or data.private is None:
+        raise InputError(f"{settings.name} names no private files: there is nothing to check.")
+    if data.schema_file is not None:
+        return data.private, data.schema_file
+    if not data.private.is_dir() or (data.private / "X.npy").is_file():
+        raise InputError(f"{settings.name} names no schema: name the table, and --schema.")
+    return look_at(data.private, data.classes or [], data.unit)

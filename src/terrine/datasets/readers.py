@@ -246,11 +246,38 @@ def _image_folder(
     found = [(k, file) for k, name in enumerate(classes) if name in inside for file in _sorted_images(folder / name)]
     ids = None if unit is None else _units(unit, [file for _, file in found])
     if ids is not None:  # an image that is nobody's is left out
+        if found and not any(ids):
+            raise DataError(
+                f"No file's name fits `unit`, {unit!r}: all images would be left out. It is a regular expression, "
+                "searched for in the file's name, and its group in brackets says whose the image is."
+            )
         found, ids = [one for one, who in zip(found, ids, strict=True) if who], [who for who in ids if who]
     X, broken = _images([file for _, file in found], image_shape)
     y = np.array([k for k, _ in found], dtype=np.int64)
     y[broken] = UNLABELLED
     return PrivateData(X, y, unit=ids, unlabelled_ok=True)
+
+
+def look_at(folder: Path, classes: Sequence[str], unit: str | None) -> list[str]:
+    """For its owner's eyes: images of each class, sub-folders that are no class, and how names fit the pattern."""
+    inside = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    files = {name: list(_sorted_images(folder / name)) for name in inside}
+    told = [f"{name}: {len(files.get(name, [])):,} images" for name in classes]
+    told += [
+        f"{name}: {len(files[name]):,} images, but it is not in `classes`" for name in inside if name not in classes
+    ]
+    if unit is not None:
+        every = [file for name in classes for file in files.get(name, [])]
+        ids = _units(unit, every)
+        odd = [file.name for file, who in zip(every, ids, strict=True) if not who]
+        told.append(
+            f"{len(set(ids) - {''}):,} different values of the unit {unit!r} in {len(every) - len(odd):,} names"
+        )
+        if odd:
+            told.append(
+                f"names that do not fit it, so that their images are left out: {len(odd):,}, the first {odd[0]}"
+            )
+    return told
 
 
 def _units(pattern: str, found: list[Path]) -> list[str]:

@@ -32,6 +32,8 @@ _SHRINK = 0.1  # of the mean variance: what public pieces hardly differ in is no
 _PIECES, _EACH, _ROUNDS = 100_000, 25, 10  # pieces that the dictionary is learned from, of an image at most; rounds
 _IMAGES = 10_000
 _BITS = 18  # of a piece's numbers and of the dictionary's
+_FINE = 2.0**14  # parts of a pixel's level that its mean is added up in, on a GPU
+_SQUARED = 20  # bits of numbers whose squares are added up, on a GPU
 _BLOCK = {"cpu": 16, "cuda": 256}  # images
 
 
@@ -96,14 +98,12 @@ def _seen_on(device: str, arrays: Arrays, images: NDArray[np.uint8]) -> Maps:
         pieces = pixels.unfold(1, side, 1).unfold(2, side, 1)  # (n, height, width, channels, side, side)
         n, height, width = pieces.shape[:3]
         piece = pieces.reshape(n * height * width, -1)
-        less = piece - piece.mean(1, keepdim=True)
-        contrast = less.double().square().mean(1, keepdim=True).sqrt().float()
+        less = piece - (torch.round(piece.double() * _FINE).mean(1, keepdim=True) / _FINE).float()
+        contrast = (_length(less) / piece.shape[1] ** 0.5).float()
         less = less / (contrast + _EVEN) - mean
-        largest = less.abs().amax(1, keepdim=True).double()
-        largest = torch.where(largest > 0, largest, 1.0)
-        power = largest / torch.frexp(largest).mantissa * 2.0**-whiten.row_bits  # of 2: what numbers are multiples of
-        white = (torch.round(less.double() / power) @ columns * (power * size)).float()
-        length = white.double().square().sum(1, keepdim=True).sqrt().float()
+        whole, power = _whole(less, whiten.row_bits)
+        white = (whole @ columns * (power * size)).float()
+        length = _length(white).float()
         weight = contrast / (contrast + _FAINT)
         white = white / torch.where(length > 0, length, 1.0) * weight
         alike = torch.round(white.double() * (1 << _BITS)) @ words
@@ -111,6 +111,21 @@ def _seen_on(device: str, arrays: Arrays, images: NDArray[np.uint8]) -> Maps:
         cells = _added_on(alike.clamp_(min=0).view(n, height, width, -1)) / float(1 << (2 * _BITS))
         found[at] = cells.transpose(1, 2)[: at.stop - at.start].float().cpu().numpy()
     return found
+
+
+def _whole(rows: Any, bits: int) -> tuple[Any, Any]:
+    """Each row as whole numbers up to 2^bits, in float64, and the power of 2 that they are multiples of."""
+    torch = require_torch()
+    largest = rows.abs().amax(1, keepdim=True).double()
+    largest = torch.where(largest > 0, largest, 1.0)
+    power = largest / torch.frexp(largest).mantissa * 2.0**-bits
+    return torch.round(rows.double() / power), power
+
+
+def _length(rows: Any) -> Any:
+    """Of each row, in float64: a sum of whole numbers, so that no order of adding rounds."""
+    whole, power = _whole(rows, _SQUARED)
+    return whole.square().sum(1, keepdim=True).sqrt() * power
 
 
 def piece_side(shape: tuple[int, ...]) -> int:

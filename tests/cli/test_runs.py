@@ -75,7 +75,7 @@ def test_all_at_once_and_as_json(terrine):
         "run was finished already: nothing was trained, asked or spent.\nIt rests on the private rows"
     )
     assert "Secret: partition.key, partition.npz, votes.npz and teachers/.\nKeep config.toml secret too" in out
-    assert "answers.npz, ledger.sqlite, ledger.json" in out
+    assert "answers.npz, ledger.sqlite (with the names of keys), ledger.json" in out
     assert "Every further run" not in out
 
 

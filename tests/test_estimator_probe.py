@@ -218,6 +218,7 @@ def test_a_plan_says_what_a_fit_would_do_and_spends_nothing(tmp_path):
     place = tmp_path / "ledger.sqlite"
     model = classifier(route="auto", n_teachers=60, ledger=place)
     plan = model.plan(X, Y, X_public=PUBLIC)
+    assert "about noise alone" in str(plan)
     assert not place.exists()
     assert not hasattr(model, "classes_")  # nothing of it stays
     assert (plan.route, plan.choice.route) == ("probe", "probe")

@@ -163,7 +163,7 @@ def test_a_table_with_blanks_dates_and_words_goes_all_the_way(here, terrine):
         (["none.csv", "--out", "s.csv"], "none.csv: there is no row in it"),
         (["absent.csv", "--out", "s.csv"], "absent.csv: there is no such file"),
         (["new.csv", "--out", "s.csv", "--keep", "person"], "new.csv has no column 'person' (--keep)"),
-        (["new.csv", "--out", "s.txt"], "s.txt: predictions are written as a .csv file"),
+        (["new.csv", "--out", "s.txt"], "s.txt: predictions are written as a .csv or .tsv file"),
         ([".", "--out", "s.csv"], 'takes tables with the columns "ward", "admitted", "age", "bmi"'),
     ):
         code, _, err = terrine("predict", "run/student", *words)

@@ -19,7 +19,7 @@ import pytest
 
 from terrine.errors import DataError, InputError
 from terrine.schema import Encoder, Number, Schema, Table, draft, labels, read_table, units
-from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
+from terrine.schema.utf8 import not_utf8, refuse_not_utf8, utf8_advice
 
 
 def cells(table: Table) -> dict[str, list[Any]]:

@@ -317,7 +317,7 @@ def test_other_refusals(tmp_path):
         assert error_of(http.get("/nothing")) == (404, "not_found")
         assert error_of(send_npy(http, npy(rows_of(1)), key, request_id="")) == (422, "bad_request")
         without = {**bearer(key), "Content-Type": "application/x-npy"}
-        assert error_of(http.post("/v1/labels", content=npy(rows_of(1)), headers=without)) == (422, "bad_rows")
+        assert error_of(http.post("/v1/labels", content=npy(rows_of(1)), headers=without)) == (422, "bad_request")
     assert charged(service) == 0
 
 

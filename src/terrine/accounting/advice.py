@@ -30,6 +30,10 @@ ACCURATE = 0.8  # share of answers that name the plurality, below which a studen
 LOST_SIGNAL, WEAK_SIGNAL = 16.0, 70.0
 _EXPECT = ((450.0, "a few points below"), (150.0, "clearly below"), (WEAK_SIGNAL, "well below"))
 TOO_FEW = ("fewer_answers_than_classes", "few_answers")
+OF_NOISE_ALONE = (
+    "This plan is about noise alone: it does not say whether your columns predict the label, nor that a rare class "
+    "will ever be named."
+)
 DELTA_UNKNOWN_UNITS = 1e-3  # without a number of units: fewer than 1,000 units hardly make an ensemble
 
 

@@ -63,7 +63,7 @@ def init_command(
     whether it is the public file over again.
     """
     from terrine.cli.first_look import check_apart, next_steps, remarks
-    from terrine.schema.tables import refuse_not_utf8
+    from terrine.schema.utf8 import refuse_not_utf8
 
     if not 0 < epsilon < math.inf:
         raise InputError(f"--epsilon must be above 0, got {epsilon:g}.")
@@ -301,7 +301,7 @@ def predict_command(
         Path, typer.Argument(metavar="STUDENT", help="A student's folder, such as run/student, or its run directory.")
     ],
     new: Annotated[Path, typer.Argument(metavar="ROWS", help="New rows: a table, an array file or a folder.")],
-    out: Annotated[Path, typer.Option(help="The predictions, a .csv file.")],
+    out: Annotated[Path, typer.Option(help="The predictions, a .csv or .tsv file.")],
     keep: Annotated[
         list[str] | None,
         typer.Option(help="Columns of ROWS to copy, such as an id, separated by commas; may be given several times."),
@@ -320,6 +320,13 @@ def predict_command(
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file --out of different content.")] = False,
+    same_format: Annotated[
+        bool,
+        typer.Option(
+            "--same-format",
+            help="Separate cells as ROWS does, with its decimal mark: the Excel that wrote ROWS opens it.",
+        ),
+    ] = False,
 ) -> None:
     """Apply a student to new rows: a class and probabilities for each.
 
@@ -334,7 +341,9 @@ def predict_command(
     found = load_student(folder, encoder=encoder)
     _check_out(out, folder, encoder)
     kept = [name.strip() for one in keep or () for name in one.split(",")]
-    n, there = write_predictions(found, new, out, keep=kept, accept_unreadable=accept_unreadable, force=force)
+    n, there = write_predictions(
+        found, new, out, keep=kept, accept_unreadable=accept_unreadable, force=force, same_format=same_format
+    )
     print(f"{out}: {n:,} predictions{', which were there already: nothing was written' if there else ''}.")
 
 

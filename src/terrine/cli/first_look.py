@@ -13,7 +13,7 @@ from terrine.schema import Schema, Table, read_table
 from terrine.schema.cells import UNREADABLE, choices
 from terrine.schema.drafting import names_unit, odd_cells, unit_columns
 from terrine.schema.schema import nearest
-from terrine.schema.tables import texts_not_utf8
+from terrine.schema.utf8 import texts_not_utf8
 from terrine.students.verdict import listed
 
 

@@ -31,7 +31,7 @@ def schema_command(
     from terrine.cli.first_look import unit_hints
     from terrine.schema import draft, read_table
     from terrine.schema.drafting import odd_cells
-    from terrine.schema.tables import refuse_not_utf8
+    from terrine.schema.utf8 import refuse_not_utf8
 
     listed = None if classes is None else [one.strip() for one in classes.split(",")]
     refuse_not_utf8(public)
@@ -66,7 +66,7 @@ def check_command(
     """
     from terrine.schema import Schema, check, read_table
     from terrine.schema.checking import labels_listed, summary
-    from terrine.schema.tables import not_utf8, refuse_not_utf8, utf8_advice
+    from terrine.schema.utf8 import not_utf8, refuse_not_utf8, utf8_advice
 
     if table.suffix == ".toml":
         given = _private_of(table)

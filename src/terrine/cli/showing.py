@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from terrine.accounting.advice import OF_NOISE_ALONE
 from terrine.budgets import mechanism_to_json
 from terrine.cli.common import print_json, takes_a_while
 from terrine.errors import InputError, LedgerError
@@ -251,10 +252,7 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
             f"else need change. The guarantee is then for one {one} that is added or removed. As the settings are, ε "
             f'also hides whether {known} {some}. With "unit_added", hiding that costs up to 2ε.'
         )
-    print(
-        "- This plan is about noise alone: it does not say whether your columns predict the label, nor that a rare "
-        "class will ever be named."
-    )
+    print(f"- {OF_NOISE_ALONE}")
 
 
 def print_probe(shown: PublishedProbe) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from terrine.accounting.advice import Advice
+from terrine.accounting.advice import OF_NOISE_ALONE, Advice
 from terrine.accounting.curves import Guarantee
 from terrine.budgets import Budget
 from terrine.errors import AdviceWarning, warn_caller
@@ -46,6 +46,7 @@ class FitPlan:
         said.append(self.charged or f"A fit would spend {self.guarantee}.")
         said.append("Nothing was taught or spent.")
         said.append(_ASK)
+        said += [OF_NOISE_ALONE] if self.route == "probe" else []
         said += [f"Warning: {one}" if one.severity == "warn" else str(one) for one in self.advice.findings]
         return "\n".join(said)
 

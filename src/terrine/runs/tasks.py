@@ -29,7 +29,8 @@ from terrine.schema import Category, Encoder, PlainTexts, RowReader, Schema, Tab
 from terrine.schema.cells import choices, number_of
 from terrine.schema.checking import refuse_spoiled, unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
-from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN, refuse_not_utf8
+from terrine.schema.tables import LABEL_COLUMN, UNIT_COLUMN
+from terrine.schema.utf8 import refuse_not_utf8
 
 Data = DataConfig | PublicDataConfig
 ENCODER = "encoder"  # the folder of a run's encoder

@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 import re
-import shlex
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ TEXT_COLUMN, LABEL_COLUMN, UNIT_COLUMN = "text", "label", "unit"  # of a folder 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 
 _DELIMITERS = ",;\t|"
-_OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # a longer cell would raise
 _CHUNK = 20_000  # rows that are lists of strings at one time
 _FRACTIONS = (float, np.floating, Decimal)  # numbers that as text may have a decimal point
@@ -64,13 +63,20 @@ class Table:
     Attributes:
         names: the columns, in order.
         orders: the values of a frame's ordered categorical columns, least first.
+        separator: what stands between the cells of its .csv or .tsv file; "" of any other.
     """
 
     def __init__(
-        self, names: Iterable[str], read: Callable[[], _Rows], orders: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        names: Iterable[str],
+        read: Callable[[], _Rows],
+        orders: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        separator: str = "",
     ) -> None:
         self.names = tuple(names)
         self.orders = dict(orders or {})
+        self.separator = separator
         self._read = read
         self._kept: _Rows | None = None
         places: dict[str, int] = {}
@@ -158,76 +164,6 @@ def read_table(source: Any, *, unit: str | None = None) -> Table:
     return _frame(source)
 
 
-def not_utf8(path: str | Path, *, header: bool = False) -> int | None:
-    """The first line of a .csv or .tsv file with bytes that are not UTF-8, from 1; None where there is none.
-
-    Args:
-        header: look at nothing but the names of columns.
-    """
-    path = Path(path)
-    packed = path.suffix.lower() if path.suffix.lower() in _OPENED else ""
-    if not path.is_file() or not is_table(path) or (path.suffix.lower() == ".parquet"):
-        return None
-    opened = _OPENED[packed] if packed else open
-    with _readable(), opened(path, "rb") as file:
-        line: bytes
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return number + line[: error.start].count(b"\r")  # which ends a line of old
-            if header and line.strip():
-                return None
-    return None
-
-
-def refuse_not_utf8(path: str | Path, *, header: bool = False) -> None:
-    """Refuse a table with bytes that are not UTF-8: as it stands, every word with an umlaut would be another word.
-
-    Of a private file this may look at the header alone.
-    """
-    path = Path(path)
-    try:
-        line = not_utf8(path, header=header)
-    except DataError as error:
-        raise DataError(f"{path.name}: {error}") from None
-    if line is not None:
-        raise DataError(f"{path.name}, line {line}: {utf8_advice(path)}")
-
-
-def texts_not_utf8(folder: Path) -> str | None:
-    """Of a folder of texts that anyone may see: a sentence on those that are not UTF-8, if there are any."""
-    odd = [file for file in text_files(folder) if not _is_utf8(file.read_bytes())]
-    if not odd:
-        return None
-    return (
-        f"{folder.name}: {len(odd):,} text{'s have' if len(odd) > 1 else ' has'} bytes that are not UTF-8, the first "
-        f"{odd[0].relative_to(folder)}: letters such as ä or é cannot be read there. To convert a text: iconv -f "
-        "cp1252 -t utf-8"
-    )
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def utf8_advice(path: Path) -> str:
-    """What is wrong with bytes that are not UTF-8, and what to do."""
-    with path.open("rb") as file:
-        wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
-    packed = any(suffix.lower() in _OPENED for suffix in path.suffixes)
-    old, new = (shlex.quote(name) for name in (path.name, f"{path.stem}.utf8{path.suffix}"))
-    how = f"iconv -f {'utf-16' if wide else 'cp1252'} -t utf-8 {old} > {new}"
-    return (
-        "there are bytes that are not UTF-8, so that letters such as ä or é cannot be read. "
-        f'Save it as "CSV UTF-8", as Excel calls it, or convert it{" once it is unpacked" if packed else f": {how}"}'
-    )
-
-
 def is_table(path: str | Path) -> bool:
     """Whether `read_table` is for this file or folder: by its name alone, and by the first text file of a folder."""
     path = Path(path)
@@ -235,23 +171,23 @@ def is_table(path: str | Path) -> bool:
         if (path / "X.npy").is_file() or not any(path.rglob("*.txt")):
             return False
         return not any(file.suffix.lower() in IMAGES for file in path.rglob("*"))  # with notes beside them
-    suffixes = [one.lower() for one in path.suffixes if one.lower() not in _OPENED]
+    suffixes = [one.lower() for one in path.suffixes if one.lower() not in OPENED]
     return bool(suffixes) and suffixes[-1] in (".csv", ".tsv", ".txt", ".parquet")
 
 
 def _csv(path: Path) -> Table:
     suffixes = [one.lower() for one in path.suffixes[-2:]]
-    packed = suffixes.pop() if suffixes and suffixes[-1] in _OPENED else ""
+    packed = suffixes.pop() if suffixes and suffixes[-1] in OPENED else ""
     if not suffixes or suffixes[-1] not in (".csv", ".tsv", ".txt"):
         raise DataError(f"the name must end as {_KINDS}.")
     if not path.is_file():
         raise DataError("there is no such file.")
 
     def opened() -> TextIO:
-        binary = _OPENED[packed](path, "rb") if packed else path.open("rb")
+        binary = OPENED[packed](path, "rb") if packed else path.open("rb")
         return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
 
-    with _readable(), opened() as file:
+    with readable(), opened() as file:
         first, _ = _first_line(file)
     delimiter = "\t" if suffixes[-1] == ".tsv" else max(_DELIMITERS, key=_unquoted(first).count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
@@ -260,7 +196,7 @@ def _csv(path: Path) -> Table:
 
     def read() -> _Rows:
         try:
-            with _readable(), opened() as file:
+            with readable(), opened() as file:
                 again, skipped = _first_line(file)
                 if again != first:
                     raise DataError("the header changed while the file was read.")
@@ -268,10 +204,10 @@ def _csv(path: Path) -> Table:
         except DataError as error:
             raise DataError(f"{path.name}: {error}") from None
 
-    return Table(names, read)
+    return Table(names, read, separator=delimiter)
 
 
-class _readable:
+class readable:
     """A damaged archive is refused as a whole."""
 
     def __enter__(self) -> None:

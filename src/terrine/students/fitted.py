@@ -28,7 +28,7 @@ from terrine.errors import InputError, StoreError
 from terrine.schema import Encoder, PlainTexts, RowReader, Schema, read_table
 from terrine.schema.checking import ACCEPT, heed_unread
 from terrine.schema.encoder import SCHEMA_FILE, WEIGHTS_FILE
-from terrine.schema.tables import refuse_not_utf8
+from terrine.schema.utf8 import refuse_not_utf8
 from terrine.students.card import SCHEMA as CARD_SCHEMA
 from terrine.students.card import Card, page
 from terrine.students.lessons import About, checked_rows, public

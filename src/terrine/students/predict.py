@@ -6,6 +6,7 @@ import csv
 import io
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from terrine._files import write_atomically
 from terrine.datasets import read_public
 from terrine.datasets.readers import image_files
 from terrine.errors import DataError, InputError, UnreadWarning
-from terrine.schema import is_table, read_table
+from terrine.schema import Number, is_table, read_table
 from terrine.schema.checking import heed_unread
-from terrine.schema.tables import refuse_not_utf8, text_files, texts_not_utf8
+from terrine.schema.tables import text_files
+from terrine.schema.utf8 import is_marked, refuse_not_utf8, texts_not_utf8
 from terrine.students.api import FittedStudent
 
 _ADVICE = (
@@ -34,8 +36,9 @@ def write_predictions(
     keep: Sequence[str] = (),
     accept_unreadable: bool = False,
     force: bool = False,
+    same_format: bool = False,
 ) -> tuple[int, bool]:
-    """Write a .csv with a line for each row, in order.
+    """Write a .csv or, with tabs, a .tsv, with a line for each row, in order.
 
     Columns: ``row`` from 1, of a folder ``file``, those to ``keep``, ``prediction``, and ``P(class)`` for each class
     where the student gives probabilities.
@@ -44,25 +47,31 @@ def write_predictions(
         accept_unreadable: go on where more than half of a column's cells cannot be read, or all are beyond the
             schema's bounds or not in its list.
         force: replace a file that is there with different content.
+        same_format: write a .csv as the new rows are written: with what separates their cells, a decimal comma where
+            the student reads one, and a byte-order mark if they begin with one. So the Excel that wrote them opens it.
 
     Returns:
         How many there are; and whether the file was there already, byte for byte, and was left alone.
     """
     source, out = Path(source), Path(out)
-    if out.suffix.lower() != ".csv":
-        raise InputError(f"{out}: predictions are written as a .csv file; give a name that ends so.")
+    ending = out.suffix.lower()
+    if ending not in (".csv", ".tsv"):
+        raise InputError(f"{out}: predictions are written as a .csv or .tsv file; give a name that ends so.")
     if is_same(out, source):
         raise InputError(f"--out is {source} itself, and predictions would replace its rows. Give another name.")
     X, copied = _rows(student, source, keep, accept_unreadable=accept_unreadable)
     labels, found = _predicted(student, X)
+    written = _format_of(student, source) if same_format else _Format()
+    if ending == ".tsv":
+        written = replace(written, separator="\t")
     text = io.StringIO()
-    lines = csv.writer(text)
+    lines = csv.writer(text, delimiter=written.separator)
     names = [f"P({name})" for name in student.classes] if found is not None else []
     lines.writerow(["row", *copied, "prediction", *names])
     for k, label in enumerate(labels):
-        chances = [] if found is None else [f"{one:.6g}" for one in found[k]]
+        chances = [] if found is None else [f"{one:.6g}".replace(".", written.decimal) for one in found[k]]
         lines.writerow([k + 1, *(column[k] for column in copied.values()), student.classes[label], *chances])
-    content = text.getvalue().encode()
+    content = text.getvalue().encode("utf-8-sig" if written.marked else "utf-8")
     if out.exists() and not force:
         if out.is_file() and out.read_bytes() == content:
             return len(labels), True
@@ -72,6 +81,25 @@ def write_predictions(
         )
     write_atomically(out, lambda file: file.write(content))
     return len(labels), False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """How a table is written as text; ``marked``: it begins with UTF-8's byte-order mark."""
+
+    separator: str = ","
+    decimal: str = "."
+    marked: bool = False
+
+
+def _format_of(student: FittedStudent, source: Path) -> _Format:
+    """As the new rows are written, or as usual where they are no table of text."""
+    separator = read_table(source).separator if is_table(source) else ""
+    if not separator:
+        return _Format()
+    kinds = () if student.encoder is None else student.encoder.schema.columns.values()
+    comma = separator != "," and any(isinstance(kind, Number) and kind.decimal == "," for kind in kinds)
+    return _Format(separator=separator, decimal="," if comma else ".", marked=is_marked(source))
 
 
 def is_same(one: Path, other: Path) -> bool:

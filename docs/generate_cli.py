@@ -11,37 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = (
-    ("run",),
-    ("teach",),
-    ("vote",),
-    ("tally",),
-    ("label",),
-    ("cost",),
-    ("learn",),
-    ("report",),
-    ("export",),
-    ("analyze",),
-    ("plan",),
-    ("rehearse",),
-    ("ledger", "show"),
-    ("ledger", "verify"),
-    ("ledger", "upgrade"),
-    ("ledger", "export"),
-    ("serve",),
-    ("keys", "create"),
-    ("keys", "revoke"),
-    ("keys", "list"),
-    ("schema",),
-    ("check",),
-    ("data",),
-    ("demo",),
-)
+FIRST = ("init", "check", "run", "predict")  # what most people type; then as terrine --help lists them
 PAGE = Path(__file__).parent / "cli.md"
 
 
 ASK = """
-import contextlib, io, json, sys
+import contextlib, io, json
+from typer.main import get_command
 from terrine.cli import app
 
 def help_of(words):
@@ -49,21 +25,25 @@ def help_of(words):
         app([*words, "--help"], prog_name="terrine", standalone_mode=False)
     return said.getvalue().strip()
 
-print(json.dumps([help_of(words) for words in json.loads(sys.argv[1])]))
+def commands(group, *before):
+    for name, one in group.commands.items():
+        yield from commands(one, *before, name) if hasattr(one, "commands") else [(*before, name)]
+
+print(json.dumps([(words, help_of(words)) for words in [(), *commands(get_command(app))]]))
 """
 
 
-def helps() -> list[str]:
+def helps() -> dict[tuple[str, ...], str]:
     """The help of terrine and of each command, from one process of a terminal's fixed width."""
     environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    run = [sys.executable, "-c", ASK, json.dumps([(), *COMMANDS])]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
-    found: list[str] = json.loads(done.stdout)
-    return found
+    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True, env=environment)
+    return {tuple(words): said for words, said in json.loads(done.stdout)}
 
 
 def page() -> str:
-    whole, *each = helps()
+    found = helps()
+    whole = found.pop(())
+    each = sorted(found.items(), key=lambda one: FIRST.index(one[0][0]) if one[0][0] in FIRST else len(FIRST))
     parts = [
         "# Command line",
         "",
@@ -73,7 +53,7 @@ def page() -> str:
         "",
         f"```\n{whole}\n```",
     ]
-    for command, said in zip(COMMANDS, each, strict=True):
+    for command, said in each:
         parts += ["", f"## terrine {' '.join(command)}", "", f"```\n{said}\n```"]
     return "\n".join(parts) + "\n"
 

@@ -1,6 +1,7 @@
 """The battery's one page and one picture.
 
 python experiments/battery_page.py OUT          # docs/results/battery.json from the cells in OUT, and the page
+python experiments/battery_page.py OUT --more   # the cells in OUT beside those that battery.json has
 python experiments/battery_page.py              # page and picture from battery.json
 python experiments/battery_page.py --headline   # README's table
 """
@@ -163,6 +164,20 @@ def gather(out: Path) -> dict[str, Any]:
         for one in _rows_of(cell):
             rows.setdefault(json.dumps({name: one[name] for name in SHARED if name in one}), []).append(one)
     return {"tasks": tasks, "cells": [{**json.loads(shared), **_columns(some)} for shared, some in rows.items()]}
+
+
+def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What was gathered before, and further cells: the same row of other seeds is replaced, not added to."""
+    for name, about in new["tasks"].items():
+        before = old["tasks"].get(name, about)["features"]
+        if about["features"] and about["features"].keys() != before.keys():
+            raise SystemExit(f"{name} had features of {', '.join(before)}, and {', '.join(about['features'])} here.")
+
+    def shared(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in SHARED)
+
+    rows = {shared(row): row for row in (*old["cells"], *new["cells"])}
+    return {"tasks": {**new["tasks"], **old["tasks"]}, "cells": list(rows.values())}
 
 
 def _rows_of(cell: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -618,6 +633,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The battery's page and picture")
     parser.add_argument("out", type=Path, nargs="?", help="the folder that battery.py wrote cells to")
     parser.add_argument("--into", type=Path, default=RESULTS, help="a folder for JSON, page and picture, to try it")
+    parser.add_argument("--more", action="store_true", help="add the cells in OUT to those of battery.json")
     parser.add_argument("--ran-on", help="the machine that made the cells, where it was another")
     parser.add_argument("--headline", action="store_true", help="print README's table, and write nothing")
     given = parser.parse_args()
@@ -626,7 +642,8 @@ def main() -> None:
         print(headline(json.loads(file.read_text())))
         return
     if given.out is not None:
-        file.write_text(written(gather(given.out)))
+        found = gather(given.out)
+        file.write_text(written(joined(json.loads(file.read_text()), found) if given.more else found))
         if given.into == RESULTS:
             record("battery", COMMAND, ran_on=given.ran_on)
     found = json.loads(file.read_text())

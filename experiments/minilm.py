@@ -4,7 +4,7 @@
     TERRINE_DATA=... PYTHONPATH=src:PACKAGES python experiments/minilm.py OUT clinc150,imdb [--folder FOLDER]
 
 Writes OUT/minilm_TASK.npz (private, public, test). The encoder is a BERT, computed here with bare PyTorch, in bfloat16:
-on a GPU where there is one, where IMDB takes seconds; else twenty minutes of a core. FOLDER: the model's, if it is elsewhere.
+IMDB takes seconds on a GPU, and twenty minutes of a core without. FOLDER: the model's, if it is elsewhere.
 """
 
 from __future__ import annotations

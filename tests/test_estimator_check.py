@@ -54,6 +54,14 @@ def test_check_names_labels_that_are_no_class_and_keeps_nothing(model):
     assert not [name for name in vars(model) if name.endswith("_")]
 
 
+def test_check_takes_the_schema_s_unit_as_a_fit_does(model):
+    rows = labelled()
+    rows.loc[:9, "who"] = None
+    schema = Schema(columns={"age": Number(low=0, high=90), "size": Number(low=-5, high=5)}, unit="who")
+    said = model.set_params(schema=schema).check(rows, "ill", X_public=PUBLIC).reveal()
+    assert '"who": 10 of 600 rows: missing unit' in said
+
+
 def test_check_of_arrays_and_of_labels_by_value(model):
     rows = labelled()
     X, y = rows[["age", "size"]].to_numpy(), rows["ill"].tolist()

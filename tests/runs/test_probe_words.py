@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from tests.runs.test_probe import SETTINGS, TEACHERS, clinic
 
 from terrine.cli import common
-from terrine.errors import InputError
+from terrine.cli.runs import nothing_left
+from terrine.errors import InputError, LedgerError
 from terrine.ledger import Ledger
 from terrine.measured import Measured
 from terrine.published import PublishedProbe
@@ -215,6 +218,23 @@ def test_a_ledger_of_other_settings_is_refused_and_leaves_no_directory(here, ter
     assert not (here / "other").exists()
 
 
+@pytest.mark.parametrize("kept", ["service.json", "ledger-head.json", "request.json", "round-1.npz", "partition.npz"])
+def test_what_a_service_answered_stays_where_its_ledger_is_refused(tmp_path, monkeypatch, kept):
+    """Its answers are charged there, and the head tells of a ledger that was turned back."""
+    monkeypatch.chdir(tmp_path)
+
+    @nothing_left(Path("a.toml"), None)
+    def refused(name: str) -> None:
+        Path("a").mkdir()
+        (Path("a") / name).touch()
+        raise LedgerError("refused")
+
+    for name in ("run.toml", kept):
+        with pytest.raises(LedgerError):
+            refused(name)
+        assert Path("a").exists() == (name == kept)
+
+
 def test_a_directory_that_was_there_stays(here, terrine):
     (here / "there").mkdir(exist_ok=True)
     (here / "less.toml").write_text(SETTINGS.replace("epsilon = 4.0", "epsilon = 3.0"))
@@ -241,7 +261,12 @@ def test_auto_takes_a_row_that_is_added_where_it_takes_the_probe(tmp_path, monke
     assert 'With neighbors = "unit_added" in [privacy], and units_planned in [data] (a public number) half the' in out
     assert "nothing else need change. The guarantee is then for one row that is added or removed." in out
     assert "As the settings are, ε also hides whether a row that is known to be in the data says" in out
-    assert 'With "unit_added", hiding that costs up to 2ε.' in out
+    epsilon, delta = (
+        float(found) for found in re.search(r"costs up to ε = ([\d.]+) at δ = ([\d.e-]+)\.", out).groups()
+    )
+    assert 0 <= epsilon - 2 * found.guarantee.epsilon < 1e-3
+    exact = (1 + math.exp(found.guarantee.epsilon)) * found.guarantee.delta
+    assert exact <= delta < 1.12 * exact
     assert "Yes or No, say" not in out
     code, _, err = terrine("teach", "run.toml")
     assert code == 0, err
@@ -306,16 +331,19 @@ def test_what_takes_a_while_says_so_once(monkeypatch, capsys):
     assert capsys.readouterr().err == "making features ...\n"
 
 
-def test_features_have_a_line_of_their_own(tmp_path, monkeypatch):
+@pytest.mark.parametrize("public", [False, True])
+def test_features_have_a_line_of_their_own_without_a_share_that_tells_how_many_rows(tmp_path, monkeypatch, public):
     from terrine.runs.config import read_settings
     from terrine.runs.probe import ProbeRun
 
     clinic(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.toml").write_text(SETTINGS)
+    replaced = SETTINGS.replace('unit = "who"\n', 'ignore = ["who"]\n').replace("planned = 400", "planned = 800")
+    (tmp_path / "run.toml").write_text(replaced if public else SETTINGS)
     run, told = ProbeRun.create(read_settings("run.toml"), tmp_path / "run"), []
     run.prepare(progress=told.append)
-    assert told[-1] == 1.0
+    assert run.plan.budget.relation == (Relation.ROW_REPLACED if public else Relation.UNIT_ANY)
+    assert told == ([1.0] if public else [])
     assert not (run.folder / "ledger.sqlite").exists()  # nothing is charged yet
     monkeypatch.setattr(ProbeRun, "_seen", lambda *_, **__: pytest.fail("features were made twice"))
     run.teach()

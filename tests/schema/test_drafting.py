@@ -29,6 +29,33 @@ def repeated(*values: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
+    ("cells", "beside", "separator", "value", "doubt"),
+    [
+        (["0,126", "-0,132", "0,5"], ["1", "2"], ";", "-0.2", False),
+        (["1,250", "2,375"], ["1", "2"], ";", "1.2", True),  # Excel's semicolons
+        (["1,250", "2,375"], ["0.5", "1.5"], ";", "1200", True),  # no, the other columns have points
+        (["1,250", "2,375"], ["0,5", "1,5"], "|", "1.2", True),
+        (["1,250", "2,375"], ["1", "2"], "|", "1200", True),
+        (["1.250", "2.375"], ["1", "2"], ";", "1200", True),
+        (["1.250", "2.375"], ["1", "2"], "|", "1.2", False),
+        (["1.250", "2.375"], ["0.5", "1.5"], ";", "1.2", False),
+    ],
+)
+def test_a_mark_that_may_be_of_thousands_or_of_decimals(
+    tmp_path: Path, cells: list[str], beside: list[str], separator: str, value: str, doubt: bool
+) -> None:
+    lines = [f"{cells[k % len(cells)]}{separator}{beside[k % 2]}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join([f"x{separator}y", *lines]))
+    schema = draft(read_table(tmp_path / "t.csv"))
+    kind = schema.columns["x"]
+    assert isinstance(kind, Number)
+    assert kind.low == float(value)
+    assert ("is read as" in schema.notes["x"]) == doubt
+    if doubt:
+        assert f'"{cells[0]}" is read as {1250 if kind.low > 100 else 1.25:g}: if that is wrong' in schema.notes["x"]
+
+
+@pytest.mark.parametrize(
     ("cells", "kind"),
     [
         (repeated("17", "90"), Number(low=0, high=90, blanks=False)),

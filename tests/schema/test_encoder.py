@@ -64,6 +64,9 @@ def test_numbers_on_a_logarithmic_scale() -> None:
     [
         ("1_000", ".", None),
         ("1,000", ".", 1000),
+        ("0,123", ".", None),  # no thousand begins with 0
+        ("0.123", ",", None),
+        ("-0.500", ",", None),
         ("1,00", ".", None),
         ("١٢", ".", 12),  # Python reads any digits
         (" 7 ", ".", 7),

@@ -248,7 +248,7 @@ def _settings(
         f"delta = {delta_for(planned):.0e}  # a power of ten, at most a tenth of 1 / number of people",
         '# neighbors = "unit_added"  # without the # at the front a probe needs half the noise, and the promise is',
         "#   another one: nobody can tell whether a person is in the data, but what is said of somebody who is known",
-        '#   to be in it is hidden only as if ε were twice as large. The page "Whose data is hidden?" has more.',
+        '#   to be in it is hidden less: at 2ε and a δ of (1 + e^ε)δ. The page "Whose data is hidden?" has more.',
         'mechanism = "gnmax"  # of teachers, as consensus is',
         f"consensus = {consensus_for(planned / teachers)}  # an assumption: the share of teachers that agree on an",
         f"#   ordinary row, a guess for {planned // teachers:,} rows a teacher",

@@ -40,7 +40,10 @@ Out = Annotated[
 ]
 
 
-_MADE = ("ledger.json", "teachers", "votes.npz", "private.sha256")  # of a run that has read private rows, or spent
+_MADE = (  # of a run that has read private rows, asked or spent; or that knows a service, and the head of its ledger
+    "ledger.json", "teachers", "votes.npz", "private.sha256", "partition.npz", "probe.npz", "answers.npz", "round-*",
+    "service.json", "request.json", "ledger-head.json",
+)  # fmt: skip
 
 
 @contextmanager
@@ -51,7 +54,7 @@ def nothing_left(source: Path, out: Path | None) -> Iterator[None]:
     try:
         yield
     except LedgerError:
-        if folder is not None and new and not any((folder / name).exists() for name in _MADE):
+        if folder is not None and new and not any(any(folder.glob(name)) for name in _MADE):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

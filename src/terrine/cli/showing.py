@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -246,13 +247,23 @@ def print_probe_dry_run(found: ProbeDryRun) -> None:
             "unit": "the rows of a unit that is known to be in the data say",
         }[one]
         some = " or ".join(repr(name) for name in found.classes[:2]) or "one class or another"
+        promised = found.guarantee
+        twice, of = round_up(2 * promised.epsilon), _delta_up((1 + math.exp(promised.epsilon)) * promised.delta)
         number = ", and units_planned in [data] (a public number)" if found.units.public else ""
         print(
             f'- With neighbors = "unit_added" in [privacy]{number} half the noise would be enough for this ε; nothing '
             f"else need change. The guarantee is then for one {one} that is added or removed. As the settings are, ε "
-            f'also hides whether {known} {some}. With "unit_added", hiding that costs up to 2ε.'
+            f'also hides whether {known} {some}. With "unit_added", hiding that costs up to ε = {twice} at δ = {of}.'
         )
     print(f"- {OF_NOISE_ALONE}")
+
+
+def _delta_up(delta: float) -> str:
+    """Of two digits, rounded up; a chance is at most 1."""
+    if delta >= 1:
+        return "1"
+    step = 10.0 ** (math.floor(math.log10(delta)) - 1)
+    return f"{math.ceil(delta / step) * step:.1e}"
 
 
 def print_probe(shown: PublishedProbe) -> None:
@@ -390,7 +401,8 @@ def print_files(run: AnyRun) -> None:
     from terrine.ledger.place import IN_FOLDER
     from terrine.runs.directory import public_files, secret_files
 
-    public = [f"{name} (with the names of keys)" * (name == IN_FOLDER) or name for name in public_files(run.folder)]
+    named = (IN_FOLDER, "service.json")
+    public = [f"{name} (with the names of keys)" * (name in named) or name for name in public_files(run.folder)]
     print(f"You may publish, from {run.folder}: {_and(public)}.")
     secrets = secret_files(run.folder)
     print(f"Secret: {_and(secrets)}." if secrets else "No other result in it is secret.")

@@ -40,6 +40,8 @@ def checked(
     listed = as_text(classes.tolist())
     cells, n = _labels(y, classes, listed), _length(X)
     given: dict[str, Any] = {label: cells}
+    if unit is None and schema is not None and schema.unit in (rows := read_table(X)).names:  # as a fit takes it
+        whose, unit = schema.unit, rows.column(schema.unit)
     if unit is not None:
         given[whose] = as_text(unit.to_pylist() if hasattr(unit, "to_pylist") else list(unit))
     if any(len(values) != n for values in given.values()):

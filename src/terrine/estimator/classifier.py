@@ -297,7 +297,7 @@ class PATEClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
         Print it; `route`, `guarantee`, `advice` and `choice` (of route="auto") are there for programs. What `fit`
         would refuse is refused here too, and what the ledger has charged already is said. Of the private rows only
-        what is public anyway has a say.
+        what is public anyway has a say; but units are looked at one by one, and a missing one is refused.
         """
         model = copy(self)  # nothing of a plan stays
         ready = model._ready(X, y, X_public, unit, groups, y_public)

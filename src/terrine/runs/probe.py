@@ -355,13 +355,16 @@ class ProbeRun(Learning):
         return seen_by_probe(self.features, self.task.public)
 
     def _seen(self, private: PrivateData, *, progress: Progress | None) -> NDArray[np.float32]:
-        """Features of the private rows; what is not finite adds nothing to a sum."""
+        """Features of the private rows; what is not finite adds nothing to a sum.
+
+        The share done is told only where anyone may know how many rows there are: it would tell.
+        """
         found = np.empty((len(private), self.features.n_features), dtype=np.float32)
         with unheard():
             for start in range(0, len(private), _ROWS):
                 some = self.features.transform(private.X[start : start + _ROWS])
                 found[start : start + _ROWS] = some.reshape(len(some), -1)
-                if progress is not None:
+                if progress is not None and self.plan.budget.relation.size_is_public:
                     progress(min(1.0, (start + _ROWS) / len(private)))
         return found
 

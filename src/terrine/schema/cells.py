@@ -19,8 +19,8 @@ from terrine.schema.tables import Table, number_text
 FINE, MISSING, UNREADABLE, BELOW, ABOVE = range(5)
 
 _LONGEST_UNIT = 100  # characters; an array of text has the width of its longest
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
-_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")  # 0,123 is no thousand
+_COMMA = re.compile(r"[+-]?([1-9]\d{0,2}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
 _TRAILING_ZERO = re.compile(r"[+-]?\d+\.0+")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +52,7 @@ _COMPOUND = re.compile(f"({'|'.join(_PERSON_WORDS)})s?({'|'.join(_NUMBER_WORDS)}
 NEARLY = 0.5  # different values a row, from which a column that is named like an id is one
 MANY = 20  # different values, below which a column that is named like an id is a list of a few things, as wards are
 MOSTLY = 0.8  # share of cells that are numbers, from which a column that is no number is worth a word
+_EITHER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # thousands, or decimals
 _RANGE = re.compile(r"[<>]?=?\s*(\d+(?:\.\d+)?)\s*(?:(?:-|–|to)\s*\d+(?:\.\d+)?|\+|and over|or more)?")
 
 
@@ -85,11 +87,14 @@ def draft(
         classes, notes["[classes]"] = _classes(public, label, missing), "the values in the public rows; are these all?"
     columns: dict[str, Kind] = {}
     left_out = [*ignore]
+    marks = _Marks(public)
     for name in public.names:
         if name in (label, unit) or name in ignore:
             continue
         try:
-            columns[name], notes[name] = _drafted(name, public.column(name), missing, public.orders.get(name, ()))
+            columns[name], notes[name] = _drafted(
+                name, public.column(name), missing, public.orders.get(name, ()), marks
+            )
         except _Ignored as why:
             left_out.append(name)
             notes[name] = str(why)
@@ -121,7 +126,49 @@ def _classes(public: Table, label: str, missing: frozenset[str]) -> list[str]:
     return sorted(found, key=lambda cell: numbers[cell] or 0.0)
 
 
-def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Sequence[str]) -> tuple[Kind, str]:
+class _Marks:
+    """Decimal marks to try, the likelier first.
+
+    In "1,250" the comma may be of thousands or of decimals. Where all of a column's cells are so, the mark that the
+    table's other columns have decides, and else what separates its cells: Excel writes semicolons where a comma is
+    the decimal mark.
+    """
+
+    def __init__(self, public: Table) -> None:
+        self._public = public
+
+    def of(self, found: Iterable[str]) -> tuple[str, str]:
+        return (",", ".") if self._either(found) and self._likelier == "," else (".", ",")
+
+    def doubtful(self, found: Iterable[str]) -> str | None:
+        """A cell that a reader of the schema should look at: no point of 1.250 where nothing else hints at commas."""
+        cells = self._either(found)
+        return cells[0] if cells and ("," in cells[0] or self._likelier == ",") else None
+
+    @staticmethod
+    def _either(found: Iterable[str]) -> list[str]:
+        """The cells with a mark, where each of them may be read in both ways."""
+        cells = [cell for cell in found if "," in cell or "." in cell]
+        clear = not all(map(_EITHER.fullmatch, cells)) or len({cell[-4] for cell in cells}) > 1
+        return [] if clear else cells
+
+    @cached_property
+    def _likelier(self) -> str:
+        seen = dict.fromkeys(".,", 0)
+        for name in self._public.names:
+            cells = [cell for cell in interned(self._public.column(name))[0][:_TRIED] if "," in cell or "." in cell]
+            for mark, other in (".,", ",."):
+                read = [cell for cell in cells if number_of(cell, mark) is not None]
+                if len(read) >= READABLE * len(cells) and any(number_of(cell, other) is None for cell in read):
+                    seen[mark] += 1
+        if seen["."] != seen[","]:
+            return max(seen, key=seen.__getitem__)
+        return "," if self._public.separator == ";" else "."
+
+
+def _drafted(
+    name: str, column: NDArray[Any], missing: frozenset[str], order: Sequence[str], marks: _Marks
+) -> tuple[Kind, str]:
     """A column's kind and why; columns to leave out raise `_Ignored`."""
     if not name:
         raise _Ignored("no name in the header: a row number, most likely")
@@ -145,10 +192,13 @@ def _drafted(name: str, column: NDArray[Any], missing: frozenset[str], order: Se
     unique = len(found) == n_rows >= FEW_ROWS
     if not unique and _named_like_id(name) and len(found) >= max(MANY, NEARLY * n_there) and all(map(_is_code, found)):
         raise _Ignored(f"named like an id, with {len(found):,} different values in {n_rows:,} public rows")
-    for decimal in (".", ","):
+    for decimal in marks.of(found):
         numbers = {cell: number_of(cell, decimal) for cell in found}
         if _share(numbers, found) >= READABLE:
-            return _number(name, numbers, found, decimal=decimal, blanks=blanks, unique=unique)
+            kind, note = _number(name, numbers, found, decimal=decimal, blanks=blanks, unique=unique)
+            if (odd := marks.doubtful(found)) is not None:
+                note += f'; "{odd}" is read as {numbers[odd]:g}: if that is wrong, change `decimal` and the bounds'
+            return kind, note
     for format in _FORMATS:
         some = [*found][:: 1 + len(found) // _TRIED]
         if 2 * sum(moment_of(cell, format) is not None for cell in some) >= len(some):

@@ -24,10 +24,13 @@ def not_utf8(path: str | Path, *, header: bool = False) -> int | None:
     with readable(), opened(path, "rb") as file:
         line: bytes
         for number, line in enumerate(file, start=1):
+            if header:  # a line of old ends with a carriage return alone: what is behind it is not the header
+                before = len(line) - len(line.lstrip())
+                line = line[:before] + line[before:].partition(b"\r")[0]
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                return number + line[: error.start].count(b"\r")  # which ends a line of old
+                return number + line[: error.start].count(b"\r")
             if header and line.strip():
                 return None
     return None

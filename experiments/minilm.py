@@ -4,7 +4,7 @@
     TERRINE_DATA=... PYTHONPATH=src:PACKAGES python experiments/minilm.py OUT clinc150,imdb [--folder FOLDER]
 
 Writes OUT/minilm_TASK.npz (private, public, test). The encoder is a BERT, computed here with bare PyTorch, in bfloat16:
-IMDB takes seconds on a GPU, and twenty minutes of a core without. FOLDER: the model's, if it is elsewhere.
+IMDB takes seconds on a GPU, and half an hour of a core without. FOLDER: the model's, if it is elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HEADS, LAYERS, LONGEST, TOKENS = 12, 6, 128, 2048 if DEVICE == "cpu" else 131_072  # tokens of a text, and at a time
+HEADS, LAYERS = 12, 6
+LONGEST = 256  # tokens of a text that are looked at, as its authors set it
+TOGETHER = 4096 if DEVICE == "cpu" else 131_072  # tokens
 
 
 class MiniLM:
@@ -47,7 +49,7 @@ class MiniLM:
         found = np.empty((len(texts), 384), dtype=np.float32)
         at = 0
         while at < len(order):
-            n = max(TOKENS // len(ids[order[min(at + 64, len(order) - 1)]]), 1)
+            n = max(TOGETHER // len(ids[order[min(at + 64, len(order) - 1)]]), 1)
             some = order[at : at + n]
             found[some] = self._together([ids[k] for k in some])
             at += len(some)

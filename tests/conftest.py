@@ -20,6 +20,7 @@ from hypothesis import settings
 from tests import cpu
 from tests.soak import SOAK
 
+from terrine.accounting import planning, profile_costs
 from terrine.cli import common, main
 
 MEMORY = Path("/dev/shm")
@@ -79,6 +80,17 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     with mock.patch.dict(os.environ, {"TERRINE_CACHE": str(shared / "terrine-cache")}):
         yield
+
+
+@pytest.fixture
+def by_renyi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a budget costs by Rényi bounds alone: its profile takes a second, and the test is about something else.
+
+    In `make soak` by profiles, as everywhere else.
+    """
+    if not SOAK:
+        monkeypatch.setattr(planning, "stretched", lambda make, *_, epsilon: make(epsilon))
+        monkeypatch.setattr(profile_costs, "LARGEST_EPSILON", 0.0)
 
 
 class Done(NamedTuple):

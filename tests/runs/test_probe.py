@@ -57,6 +57,7 @@ keep = false
 """
 PROBE, AUTO = 'route = "probe"', 'route = "auto"\nmechanism = "gnmax"\n'
 COLUMNS = ["age", "city", "smokes"]
+pytestmark = pytest.mark.usefixtures("by_renyi")  # of teachers: a probe has its own accountant
 
 
 def clinic(folder: Path, *, seed: int = 0, n: int = 800, labeled: float = 0.0) -> None:

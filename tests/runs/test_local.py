@@ -207,7 +207,7 @@ def test_advice_uses_the_number_that_the_relation_makes_public(tmp_path):
         found.check()
 
 
-def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path):
+def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path, by_renyi):
     text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
     settings.write_text(text)
     first = Run.create(settings, tmp_path / "r").config.privacy
@@ -249,7 +249,7 @@ def test_votes_alone_without_keeping_teachers(settings, tmp_path):
     assert (run.vote().counts == kept.vote().counts).all()
 
 
-def test_a_plan_is_made_once_and_stays(settings, tmp_path):
+def test_a_plan_is_made_once_and_stays(settings, tmp_path, by_renyi):
     text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
     settings.write_text(text)
     run = Run.create(settings, tmp_path / "r")

@@ -22,8 +22,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.svm import SVC
 from tests.soak import amount
+from tests.teachers.broken import Broken
 from tests.teachers.tasks import CLASSES, KEY, TEACHERS, images, prints, shares_of, task
 
 from terrine.datasets import PrivateData
@@ -237,15 +237,6 @@ def test_every_share_may_fail_and_only_the_owner_learns_of_it():
     taught = fit_teachers(few, shares, five, classes=NAMES, seed=0)
     assert taught.n_failed.reveal() == 5
     assert (taught.vote(ASKED).counts[:, 0] == 5).all()
-
-
-class Broken(SVC):
-    """Fails to learn in any process but the first, as for want of memory."""
-
-    def fit(self, X, y):
-        if os.getpid() != int(os.environ["FIRST"]):
-            raise MemoryError
-        return super().fit(X, y)
 
 
 def test_what_fails_on_public_rows_too_is_said(monkeypatch):

@@ -224,6 +224,7 @@ def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, t
     assert result(terrine, "analyze", tmp_path / "votes.npy", *words[3:], "--reveal")["pass_chance"] > 0.95
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_without_route_a_plan_does_not_speak_of_it(terrine: Run) -> None:
     assumed = ["--teachers", 500, "--classes", 3, "--consensus", 0.9]
     code, out, _ = terrine("plan", "--epsilon", 0.3, "--delta", 1e-5, *assumed, "--json")

@@ -315,7 +315,7 @@ def run(*calls):
     """This file as a program: what each call, a function's name and arguments, returns."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         command = [sys.executable, "-m", "tests.ledger.test_kill", folder, json.dumps(calls)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

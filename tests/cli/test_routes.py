@@ -199,6 +199,7 @@ ROUTE = ["plan", "--epsilon", 1.0, "--delta", 1e-6, "--teachers", 5000, "--class
          "--max-queries", 300, "--route"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_plan_with_its_route_as_json(terrine: Run, quick: None) -> None:
     code, out, _ = terrine(*ROUTE, "--json")
     assert code == 0

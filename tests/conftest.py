@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -14,13 +15,16 @@ from unittest import mock
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # test processes beside each other would wait for one another's threads
 
 import pytest
+import typer.main
 from hypothesis import settings
 from tests import cpu
 from tests.soak import SOAK
 
+from terrine.accounting import planning, profile_costs
 from terrine.cli import common, main
 
 MEMORY = Path("/dev/shm")
+COMMAND = functools.cache(typer.main.get_command)  # typer makes it of all functions anew at every call
 
 # The same few examples every time; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=25)
@@ -78,6 +82,17 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def by_renyi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a budget costs by Rényi bounds alone: its profile takes a second, and the test is about something else.
+
+    In `make soak` by profiles, as everywhere else.
+    """
+    if not SOAK:
+        monkeypatch.setattr(planning, "stretched", lambda make, *_, epsilon: make(epsilon))
+        monkeypatch.setattr(profile_costs, "LARGEST_EPSILON", 0.0)
+
+
 class Done(NamedTuple):
     code: int
     out: str
@@ -88,6 +103,7 @@ class Done(NamedTuple):
 def terrine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
     """The command line inside this process, with variables of its own; without progress, which comes by the clock."""
     monkeypatch.setattr(common, "_EVERY", 1e6)
+    monkeypatch.setattr(typer.main, "get_command", COMMAND)
 
     def call(*words: object, **environment: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["terrine", *map(str, words)])

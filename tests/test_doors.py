@@ -47,6 +47,7 @@ from terrine.teachers import CentroidTeacher, ConvRecipe, ConvTeacher, ModuleRec
 from terrine.teachers.architectures import mlp, resnet32
 
 pytestmark = [  # too few of everything
+    pytest.mark.usefixtures("by_renyi"),
     pytest.mark.filterwarnings("ignore::terrine.errors.TerrineWarning"),
     pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning"),
 ]

@@ -189,6 +189,7 @@ def test_bad_settings_are_one_line(changes, words):
     assert "cedar" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_warnings_of_a_plan_come_before_anything_is_spent(tmp_path):
     weak = classifier(ledger=tmp_path / "budget.sqlite", mechanism=GNMax(sigma=2.0), n_queries=14)
     with pytest.warns(AdviceWarning) as caught:

@@ -34,6 +34,7 @@ from terrine.schema import Number, Schema
 from terrine.students import AutoStudent, FeatureStudent
 from terrine.which_route import RouteChoice
 
+pytestmark = pytest.mark.usefixtures("by_renyi")
 NAMES = ["ash", "birch", "cedar"]
 
 

@@ -19,6 +19,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
+from tests.soak import amount
 
 from terrine.datasets.labels import known_indices
 from terrine.errors import InputError, PooledFitWarning
@@ -191,7 +192,9 @@ def test_sparse_rows(make):
 
 def test_in_other_processes():
     learner = make_pipeline(encoder(), LogisticRegression())
-    found = classifier(learner, executor=Processes(n_workers=2)).fit(frame(PRIVATE), Y, X_public=frame(PUBLIC))
+    found = classifier(learner, executor=Processes(n_workers=amount(1, soak=2))).fit(
+        frame(PRIVATE), Y, X_public=frame(PUBLIC)
+    )
     assert found.score(frame(TEST), TRUTH) > 0.95
 
 

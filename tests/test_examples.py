@@ -136,7 +136,9 @@ LONG = (
 
 
 @pytest.mark.parametrize("name", ["csv", "images", "mnist", "mnist_few", *LONG])
-def test_a_dry_run_says_what_it_would_cost(name, copied, terrine):
+def test_a_dry_run_says_what_it_would_cost(name, copied, terrine, request):
+    if name in ("mnist", "images"):  # hundreds of answers: seconds
+        request.getfixturevalue("by_renyi")
     path = copied(name)
     code, out, err = terrine("run", path, "--dry-run", "--json")
     assert (code, err) == (0, "")

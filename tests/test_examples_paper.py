@@ -103,7 +103,7 @@ DATA = Path(os.environ.get("TERRINE_DATA", "../shared/data")).resolve()
 
 
 @pytest.mark.parametrize("name", ["adult_lnmax", "adult_confident", "mnist_lnmax_100"])
-def test_a_dry_run(name: str, terrine, monkeypatch) -> None:
+def test_a_dry_run(name: str, terrine, by_renyi, monkeypatch) -> None:
     pytest.importorskip("torch")
     first = {"adult": "adult/adult.data.gz", "mnist": "mnist/train-images-idx3-ubyte.gz"}[name.split("_")[0]]
     if not (DATA / first).is_file():

@@ -120,6 +120,7 @@ def queries_of(ledger: Ledger) -> list[str]:
     return [line["query"] for line in lines if "query" in line]
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_an_interactive_question_knows_its_teachers_too(tmp_path: Path) -> None:
     proba = np.full((30, 3), 1 / 3)
     with Ledger(tmp_path / "l.sqlite", budget=CountBudget(ALONG, n_queries=100, delta=1e-5)) as ledger:

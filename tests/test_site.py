@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.conftest import need
@@ -72,23 +74,27 @@ def test_formulas_are_mathml_and_none_is_left(site: Path) -> None:
     assert (site / "math.html").read_text(encoding="utf-8").count("<math") > 200
 
 
-def test_search_finds_a_page_without_a_server(site: Path) -> None:
-    with chromium() as browser:
-        page = browser.new_context(offline=True).new_page()
-        page.goto((site / "index.html").as_uri())
-        page.get_by_role("textbox", name="Search").fill("consensus")
-        found = page.locator(".md-search-result__link").first
-        found.wait_for(timeout=30_000)
-        assert "file://" in str(found.evaluate("link => link.href"))
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
 
 
-def test_no_page_is_wider_than_a_phone(site: Path) -> None:
-    with chromium() as browser:
-        page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
-        for name in ("index", "start", "math", "guides/rows_and_teachers", "reference/classifier", "results/dpsgd"):
-            page.goto((site / f"{name}.html").as_uri())
-            wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wider <= 0, name
+def test_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
+    page = browser.new_context(offline=True).new_page()
+    page.goto((site / "index.html").as_uri())
+    page.get_by_role("textbox", name="Search").fill("consensus")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for(timeout=30_000)
+    assert "file://" in str(found.evaluate("link => link.href"))
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, browser: Any) -> None:
+    page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+    for name in ("index", "start", "math", "guides/rows_and_teachers", "reference/classifier", "results/dpsgd"):
+        page.goto((site / f"{name}.html").as_uri())
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider <= 0, name
 
 
 def test_a_public_name_without_words_or_without_a_page_is_named(hooks: ModuleType, tmp_path: Path) -> None:

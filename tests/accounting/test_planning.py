@@ -32,7 +32,7 @@ from terrine.votes import Votes
 
 
 @pytest.fixture(autouse=True)
-def by_renyi(monkeypatch):
+def by_renyi(monkeypatch):  # in `make soak` too
     """The searches themselves, which are by Rényi bounds; test_stretch.py has what profiles make of them."""
     monkeypatch.setattr(planning, "stretched", lambda make, *_, epsilon: make(epsilon))
     monkeypatch.setattr(planning, "count_guarantee", partial(planning.count_guarantee, accountant="renyi"))

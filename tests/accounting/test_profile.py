@@ -147,6 +147,29 @@ def test_cells_bound_every_position_for_any_convex_profile(kind, sigma, n, delta
             assert (value <= bound * (1 + 1e-12)).all()
 
 
+def test_a_step_sums_what_its_cells_say():
+    """As plain sums of shifted values, again and again: no step sees anything of the one before."""
+    step, n = 1.13 / 4 / 16, 150
+    taps = _Taps(_cells("winner", 1 / 4, 1.13 / 4, 12, 1e-5), step=step)
+    alphas = np.exp(step * np.arange(-taps.reach, n + taps.reach))
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        g = random_profile(rng, alphas)
+        slopes = np.append(np.diff(g) / np.diff(alphas) * alphas[:-1], 0.0)
+
+        def summed(source, some, n=n):
+            return sum((weight * source[taps.reach + k :][:n] for k, weight in some), np.zeros(n))
+
+        corners = [summed(g, some) for some in taps._corners]
+        plain = [
+            np.max([corners[k] for k in places], axis=0) + summed(g, of_values) + summed(slopes, of_slopes)
+            for places, (of_values, of_slopes) in taps._cells
+        ]
+        np.testing.assert_allclose(
+            taps.largest(g, slopes, taps.reach, n), np.max([*plain, 0 * g[:n]], axis=0), 1e-12, 1e-15
+        )
+
+
 def test_cells_without_their_terms_do_not_bound():
     """Corners alone miss what is between them: the test above can fail."""
     sigma = 4.0

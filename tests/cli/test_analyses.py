@@ -121,7 +121,7 @@ def test_a_plan_prints_a_command_that_spends_its_budget(tmp_path, terrine):
     assert 1.5 * 0.99 < checked["data_independent_epsilon"] <= 1.5
 
 
-def test_a_plan_from_public_stand_ins_agrees_with_its_own_command(vote_files, result):
+def test_a_plan_from_public_stand_ins_agrees_with_its_own_command(vote_files, result, by_renyi):
     file = vote_files / "mnist_250_teachers.npy"
     planned = result("plan", "--epsilon", 2, "--delta", "1e-5", "--standin", file)
     assert 2 * 0.99 < planned["epsilon"] <= 2

@@ -199,6 +199,7 @@ ROUTE = ["plan", "--epsilon", 1.0, "--delta", 1e-6, "--teachers", 5000, "--class
          "--max-queries", 300, "--route"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_plan_with_its_route_as_json(terrine: Run, quick: None) -> None:
     code, out, _ = terrine(*ROUTE, "--json")
     assert code == 0
@@ -224,6 +225,7 @@ def test_a_plan_prints_the_command_of_a_tested_route_that_pays(tmp_path: Path, t
     assert result(terrine, "analyze", tmp_path / "votes.npy", *words[3:], "--reveal")["pass_chance"] > 0.95
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_without_route_a_plan_does_not_speak_of_it(terrine: Run) -> None:
     assumed = ["--teachers", 500, "--classes", 3, "--consensus", 0.9]
     code, out, _ = terrine("plan", "--epsilon", 0.3, "--delta", 1e-5, *assumed, "--json")

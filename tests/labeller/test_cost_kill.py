@@ -7,13 +7,12 @@ that is done to a file, every draw and every number that leaves.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sys
 import tempfile
 import warnings
 from collections import Counter
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -121,27 +120,32 @@ def at_random(where, times):
 LAST = 36  # steps of a publication, about
 
 
-run = partial(kills.program, "tests.labeller.test_cost_kill")
+@cache
+def killed():
+    """What both tests look at."""
+    every = amount((1, 3), soak=(1, 1))  # where time is short, at every third step
+    return kills.program(
+        "tests.labeller.test_cost_kill", ["at_every_step", *every], ["at_random", amount(10, soak=200)]
+    )
 
 
-def main(folder, call):
+def main(folder, calls):
     warnings.simplefilter("ignore", OrderGridWarning)
     once_before = Path(tempfile.mkdtemp(dir=folder))  # what is imported or computed once, no child need do again
     begin(once_before)
     with Ledger(once_before / "ledger.sqlite") as ledger:
         draw_cost(ledger, asked="ab" * 32, votes=lambda: VOTES)
-    name, *arguments = json.loads(call)
-    print(json.dumps(globals()[name](Path(folder), *arguments)))
+    kills.answer(globals(), folder, calls)
 
 
 def test_killed_at_every_step(record_property):
-    seen = Counter(run("at_every_step", *amount((1, 3), soak=(1, 1))))  # where time is short, at every third one
+    seen = Counter(killed()[0])
     assert set(PHASES) - set(seen) <= {"release"}  # its one step
     record_property("kills", seen.total())
 
 
 def test_killed_at_random_steps(record_property):
-    seen = Counter(run("at_random", amount(10, soak=200)))
+    seen = Counter(killed()[1])
     assert seen.total() >= amount(10, soak=200)
     record_property("kills", seen.total())
 

@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections import Counter
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +144,12 @@ def at_random(where, times):
 LAST = 48  # steps of a release, about
 
 
-run = partial(kills.program, "tests.labeller.test_tested_kill")
+@cache
+def killed():
+    """What both tests look at: kills at steps of a release that passes and of one that fails, and at random."""
+    # Where time is short, at every third step, of the two in turn
+    steps = [["at_every_step", kind, *amount((k, 3), soak=(1, 1))] for k, kind in enumerate(("passes", "fails"), 1)]
+    return kills.program("tests.labeller.test_tested_kill", *steps, ["at_random", amount(10, soak=200)])
 
 
 def release_once(where, kind):
@@ -154,26 +159,23 @@ def release_once(where, kind):
         Labeller(KeptVotes(X, votes), CONFIDENT, ledger).label(X, request_id="all")
 
 
-def main(folder, call):
+def main(folder, calls):
     warnings.simplefilter("ignore", OrderGridWarning)
     for kind in ROWS:  # what is imported or computed once, no child need do again
         with suppress(TestFailedError):
             release_once(Path(folder), kind)
-    name, *arguments = json.loads(call)
-    print(json.dumps(globals()[name](Path(folder), *arguments)))
+    kills.answer(globals(), folder, calls)
 
 
 def test_killed_at_every_step(record_property):
-    """Of a release that passes and of one that fails; where time is short, of the two in turn."""
-    seen = Counter()
-    for first, kind in enumerate(("passes", "fails"), start=1):
-        seen.update(run("at_every_step", kind, *amount((first, 3), soak=(1, 1))))
+    passes, fails, _ = killed()
+    seen = Counter(passes) + Counter(fails)
     assert set(seen) == set(PHASES)
     record_property("kills", seen.total())
 
 
 def test_killed_at_random_steps(record_property):
-    found = run("at_random", amount(10, soak=200))
+    found = killed()[2]
     assert found["kills"] >= amount(10, soak=200)
     record_property("kills", found["kills"])
 

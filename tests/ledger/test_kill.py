@@ -315,7 +315,7 @@ def run(*calls):
     """This file as a program: what each call, a function's name and arguments, returns."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         command = [sys.executable, "-m", "tests.ledger.test_kill", folder, json.dumps(calls)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -339,18 +339,14 @@ def databases(n):
 
 
 @functools.cache
-def killed():
-    """What two tests look at, of one program: to start it takes longer than most of what it does."""
-    calls = [
+def everything():
+    """What all tests look at, of one program: to start it takes longer than most of what it does."""
+    steps = [
         ["killed_at_every_step", "count", amount(3, soak=1)],
         ["killed_at_every_step", "filter", amount(9, soak=1)],
     ]
-    urls = databases(amount(6, soak=150))
-    return run(*calls, *([["killed_at_every_step", "count", amount(10, soak=1), urls]] if urls else []))
-
-
-@functools.cache
-def others():
+    urls, raced = databases(amount(6, soak=150)), databases(2)
+    on_server = [["killed_at_every_step", "count", amount(10, soak=1), urls]] if urls else []
     calls = [
         ["full_disk", "reserve"],
         ["full_disk", "keep"],
@@ -359,7 +355,18 @@ def others():
         ["race", 3, False, 50],
         ["race", 3, True, 120],
     ]
-    return run(*calls, *([*call, url] for call, url in zip(calls[-2:], databases(2), strict=False)))
+    more = [[*call, url] for call, url in zip(calls[-2:], raced, strict=False)]
+    results = run(*steps, *on_server, *calls, *more)
+    n_kills = len(steps) + len(on_server)
+    return results[:n_kills], results[n_kills:]
+
+
+def killed():
+    return everything()[0]
+
+
+def others():
+    return everything()[1]
 
 
 def test_a_process_killed_between_any_two_writes_never_undercounts():

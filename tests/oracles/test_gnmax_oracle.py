@@ -16,6 +16,7 @@ from tests.oracles.gnmax import (
     mp_gnmax_probabilities,
     mp_renyi_divergence,
 )
+from tests.soak import amount
 
 ORDERS = [1.1, 2.0, 17.5, 100.0]
 
@@ -41,7 +42,7 @@ def random_case(rng, *, n_classes):
     return [int(count) for count in counts], (int(a), int(b)), sigma
 
 
-@pytest.mark.parametrize(("n_classes", "n_cases"), [(2, 14), (3, 5), (4, 1)])
+@pytest.mark.parametrize(("n_classes", "n_cases"), amount([(2, 6), (3, 3), (4, 1)], soak=[(2, 14), (3, 5), (4, 1)]))
 def test_random_divergences_equal_mpmath(n_classes, n_cases):
     rng = np.random.default_rng(n_classes)
     for _ in range(n_cases):

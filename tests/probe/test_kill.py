@@ -7,12 +7,11 @@ a file, every draw and every sum is a point at which the process can be killed.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sys
 import tempfile
 from collections import Counter
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -140,26 +139,31 @@ def at_random(where, fits, times):
 LAST = 150  # points of a training, about
 
 
-run = partial(kills.program, "tests.probe.test_kill")
+@cache
+def killed():
+    """What both tests look at."""
+    every = amount((3, 13), soak=(1, 1))  # where time is short, at every 13th point
+    return kills.program(
+        "tests.probe.test_kill", ["at_every_step", *every], ["at_random", *amount((2, 6), soak=(20, 100))]
+    )
 
 
-def main(folder, call):
+def main(folder, calls):
     once_before = Path(tempfile.mkdtemp(dir=folder))  # what is imported or computed once, no child need do again
     with Ledger(once_before / "ledger.sqlite", budget=BUDGET) as ledger:
         fit_probe(ProbeRows(X, Y, n_classes=2), settings=SETTINGS, ledger=ledger)
-    name, *arguments = json.loads(call)
-    print(json.dumps(globals()[name](Path(folder), *arguments)))
+    kills.answer(globals(), folder, calls)
 
 
 def test_killed_at_every_point(record_property):
-    seen = Counter(run("at_every_step", *amount((3, 13), soak=(1, 1))))  # where time is short, at every 13th one
+    seen = Counter(killed()[0])
     assert set(seen) <= set(PHASES)
     assert set(PHASES) - set(seen) <= amount({"nothing", "charged", "begun", "file"}, soak=set())
     record_property("kills", seen.total())
 
 
 def test_killed_again_and_again(record_property):
-    fits, seen = run("at_random", *amount((2, 6), soak=(20, 100)))
+    fits, seen = killed()[1]
     assert sum(seen.values()) >= amount(6, soak=100)
     record_property("fits", fits)
     record_property("kills", sum(seen.values()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from terrine import GNMax, Votes, cost
 from terrine.accounting.exact import log_probabilities
 from terrine.accounting.theorems import rdp_gnss
 from terrine.errors import InputError
+from terrine.release import sanitize
 from terrine.release.gap_bound import smooth_majorant
 from terrine.release.sanitize import FLOOR, GRID, SCALE_FLOOR, SLACK, Chosen, Sanitizer, delta_shares
 from terrine.release.smooth import smooth_sensitivity
@@ -113,6 +116,29 @@ def test_the_number_itself_moves_by_beta_when_the_noise_stays(order: float, beta
 # ---- coverage
 
 
+def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, once for the same arguments: votes and arrays by who they are."""
+    known: dict[Any, Any] = {}
+
+    def named(given: Any) -> Any:
+        return id(given) if isinstance(given, Votes | np.ndarray) else str(given)
+
+    def call(*given: Any, **options: Any) -> Any:
+        key = (*map(named, given), *map(named, options.values()))
+        if key not in known:
+            known[key] = (given, options, function(*given, **options))  # kept: nobody else is to have their id
+        return known[key][2]
+
+    return call
+
+
+@pytest.fixture
+def drawn_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What depends on votes alone is worked out once, not for each of thousands of numbers."""
+    for name in ("cost", "log_parts", "log_smooth", "log_majorant"):
+        monkeypatch.setattr(sanitize, name, remembered(getattr(sanitize, name)))
+
+
 def below(sanitizer: Sanitizer, rows: Votes, *, sigma: float, draws: int, seed: int = 11) -> int:
     """How many of so many numbers are below the cost: the exact one of two classes, for gnss the sanitizable one."""
     accountant = "exact" if sanitizer.method == "majorant" else "sanitizable"
@@ -125,6 +151,7 @@ TIE = Votes([[4, 4], [4, 4]], n_teachers=8)  # where the majorant is the cost
 SURE = Votes([[8, 0], [7, 1]], n_teachers=8)  # and there too, if beta is large
 
 
+@pytest.mark.usefixtures("drawn_only")
 @pytest.mark.parametrize("delta", [0.1, 0.02])
 @pytest.mark.parametrize(
     ("rows", "beta"),
@@ -141,6 +168,7 @@ def test_majorant_is_below_the_cost_with_chance_delta_at_most(rows: Votes, beta:
         assert binomtest(failures, DRAWS, less, alternative="less").pvalue < 1e-6
 
 
+@pytest.mark.usefixtures("drawn_only")
 @pytest.mark.parametrize(
     ("rows", "scale", "delta"),
     [(TIE, 0.5, 0.1), (SURE, 4.0, 0.1), (SURE, 0.5, 0.02)],
@@ -153,6 +181,7 @@ def test_gnss_is_below_the_cost_with_chance_delta_at_most(rows: Votes, scale: fl
     assert sanitizer.quantile == pytest.approx(-ndtri(delta / 2), rel=1e-8)
 
 
+@pytest.mark.usefixtures("drawn_only")
 def test_gnss_with_a_scale_that_is_hardly_noisy_fails_half_of_the_time_it_may() -> None:
     """Its noise has half of delta, the scale the other half: with beta sigma_scale small the first half is all."""
     sanitizer = Sanitizer(order=2.0, beta=0.02, sigma=4.0, delta=0.1, sigma_scale=0.05, method="gnss")
@@ -164,6 +193,7 @@ def test_gnss_with_a_scale_that_is_hardly_noisy_fails_half_of_the_time_it_may() 
 # ---- the law of the number
 
 
+@pytest.mark.usefixtures("drawn_only")
 @pytest.mark.parametrize("rows", [SURE, None], ids=["votes", "no query"])
 def test_majorant_has_the_law_it_says(rows: Votes | None) -> None:
     beta, sigma, delta = 0.3, 2.5, 0.05
@@ -179,6 +209,7 @@ def test_majorant_has_the_law_it_says(rows: Votes | None) -> None:
         assert kstest(logs, "norm", (centre, beta * sigma * wrong)).pvalue < 1e-6
 
 
+@pytest.mark.usefixtures("drawn_only")
 @pytest.mark.parametrize("rows", [SURE, None], ids=["votes", "no query"])
 def test_gnss_has_the_law_it_says(rows: Votes | None) -> None:
     beta, sigma, scale, delta = 0.12, 3.0, 2.0, 0.05

@@ -160,6 +160,7 @@ def test_too_few_teachers_are_refused() -> None:
         fix(GNMax(sigma=40), n_teachers=10, target=0.7)
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_no_chance_is_above_what_delta_pays_for() -> None:
     """Refused, or kept."""
     try:

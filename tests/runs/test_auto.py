@@ -47,6 +47,7 @@ def run(tmp_path_factory):
     return made
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_it_goes_all_the_way_and_the_comparison_is_in_the_report(run):
     result = run.student_result()
     assert result.kind == "auto"

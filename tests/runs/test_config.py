@@ -72,6 +72,7 @@ def test_differences_are_named(tmp_path):
 PLAN = GOOD[: GOOD.index("[privacy]")] + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\nconsensus = 0.9\n"
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_plan_may_stand_for_the_numbers(tmp_path):
     config = read_config(written(tmp_path, PLAN))
     assert config.privacy.mechanism is None

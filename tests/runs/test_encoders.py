@@ -123,6 +123,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.usefixtures("by_renyi")
 def test_a_run_goes_all_the_way_with_each_kind(folder, name, monkeypatch, terrine):
     monkeypatch.syspath_prepend(folder)
     features, carried = IMAGES[name]

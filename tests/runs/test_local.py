@@ -207,7 +207,7 @@ def test_advice_uses_the_number_that_the_relation_makes_public(tmp_path):
         found.check()
 
 
-def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path):
+def test_a_plan_is_made_anew_where_the_budget_is_corrected(settings, tmp_path, by_renyi):
     text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
     settings.write_text(text)
     first = Run.create(settings, tmp_path / "r").config.privacy
@@ -249,7 +249,7 @@ def test_votes_alone_without_keeping_teachers(settings, tmp_path):
     assert (run.vote().counts == kept.vote().counts).all()
 
 
-def test_a_plan_is_made_once_and_stays(settings, tmp_path):
+def test_a_plan_is_made_once_and_stays(settings, tmp_path, by_renyi):
     text = SETTINGS[: SETTINGS.index("[privacy]")] + "[privacy]\nepsilon = 3.0\nconsensus = 0.9\ndelta = 1e-5\n"
     settings.write_text(text)
     run = Run.create(settings, tmp_path / "r")
@@ -624,6 +624,7 @@ def test_a_run_that_has_spent_never_makes_another_ledger(settings, tmp_path, mon
         assert (run.folder / "ledger.sqlite").read_bytes() == b""
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_ledger_of_another_run_or_budget_is_refused(settings, tmp_path):
     run, other = (Run.create(settings, tmp_path / name) for name in ("r", "other"))
     for one in (run, other):
@@ -637,6 +638,7 @@ def test_a_ledger_of_another_run_or_budget_is_refused(settings, tmp_path):
         Run(run.folder).ledger()
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_kill_between_charge_and_answer_costs_a_tenth_at_most(settings, tmp_path, monkeypatch):
     start = SETTINGS.index("[privacy]")
     gnmax = '[privacy]\nmechanism = "gnmax"\nsigma = 6.0\nqueries = 120\ndelta = 1e-5\n'
@@ -723,6 +725,7 @@ def test_what_the_baseline_warns_of_is_not_heard(settings, tmp_path, recwarn):
     assert len(recwarn) == 0
 
 
+@pytest.mark.usefixtures("by_renyi")
 def test_a_repeated_row_is_one_question_wherever_it_is_counted(tmp_path, capsys):
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2

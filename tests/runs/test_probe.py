@@ -6,7 +6,9 @@ import csv
 import json
 import os
 import random
+import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,7 @@ keep = false
 """
 PROBE, AUTO = 'route = "probe"', 'route = "auto"\nmechanism = "gnmax"\n'
 COLUMNS = ["age", "city", "smokes"]
+pytestmark = pytest.mark.usefixtures("by_renyi")  # of teachers: a probe has its own accountant
 
 
 def clinic(folder: Path, *, seed: int = 0, n: int = 800, labeled: float = 0.0) -> None:
@@ -99,6 +102,42 @@ def whole(run: ProbeRun) -> None:
     run.teach()
     run.label()
     run.learn()
+
+
+STAGES = ("created", "taught", "labeled", "finished")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Callable[[str], Path]:
+    """The run of SETTINGS up to a stage, made once; not to be changed. Its data lie beside it."""
+    place = tmp_path_factory.mktemp("kept")
+    clinic(place)
+    (place / "run.toml").write_text(SETTINGS)
+    made: dict[str, Path] = {}
+
+    def up_to(stage: str) -> Path:
+        if stage not in made:
+            folder = place / stage
+            if stage == "created":
+                ProbeRun.create(read_settings(place / "run.toml"), folder)
+            else:
+                shutil.copytree(up_to(STAGES[STAGES.index(stage) - 1]), folder)
+                run = ProbeRun(folder)
+                {"taught": run.teach, "labeled": run.label, "finished": run.learn}[stage]()
+            made[stage] = folder
+        return made[stage]
+
+    return up_to
+
+
+@pytest.fixture
+def run_at(kept, here) -> Callable[..., ProbeRun]:
+    """The run at a stage, in this test's folder; the data here are the same, and its settings name those beside it."""
+
+    def call(stage: str, name: str = "r") -> ProbeRun:
+        return ProbeRun(Path(shutil.copytree(kept(stage), here / name)))
+
+    return call
 
 
 def changed(here: Path, *pairs: tuple[str, str], more: str = "") -> Path:
@@ -221,8 +260,8 @@ def test_each_stage_is_a_command(here, terrine):
     assert terrine("cost", "run").code == terrine("rehearse", "run").code == 2
 
 
-def test_the_student_predicts_and_is_exported(here, terrine):
-    whole(ProbeRun.create(read_settings("run.toml"), here / "run"))
+def test_the_student_predicts_and_is_exported(here, run_at, terrine):
+    run_at("finished", "run")
     assert terrine("predict", "run", "test.csv", "--out", "p.csv").code == 0
     with Path("p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -236,9 +275,11 @@ def test_the_student_predicts_and_is_exported(here, terrine):
 
 
 @pytest.mark.parametrize("kind", ["probe", "supervised", "features"])
-def test_other_students_learn_from_the_labels(here, kind):
-    run = ProbeRun.create(read_settings(changed(here, more=f'[student]\nkind = "{kind}"\n')), here / "r")
-    whole(run)
+def test_other_students_learn_from_the_labels(here, kind, kept):
+    settings = (kept("labeled").parent / "run.toml").read_text() + f'[student]\nkind = "{kind}"\n'
+    (beside := kept("labeled").with_name(f"{kind}.toml")).write_text(settings)  # where the data are
+    run = ProbeRun.create(read_settings(beside), Path(shutil.copytree(kept("labeled"), here / "r")))
+    run.learn()
     assert run.student_result().accuracy > 0.7
     student = load_student(run.folder / "student")
     assert student.about.noise == "secure"
@@ -261,9 +302,8 @@ def test_labeled_public_rows_compare_students_with_the_probe(here):
     assert "lead on the probe itself" in (run.folder / "report.html").read_text()
 
 
-def test_without_labeled_public_rows_the_probe_is_kept(here):
-    run = ProbeRun.create(read_settings("run.toml"), here / "r")
-    whole(run)
+def test_without_labeled_public_rows_the_probe_is_kept(run_at):
+    run = run_at("finished")
     settings = run.student_result().settings
     assert settings["student"] == "Probe"
     assert "compared" not in settings
@@ -536,9 +576,8 @@ def test_a_ledger_elsewhere(here, monkeypatch):
         other.teach()
 
 
-def test_a_probe_that_another_ledger_paid_for_is_not_given_this_guarantee(here):
-    run = ProbeRun.create(read_settings("run.toml"), here / "r")
-    run.teach()
+def test_a_probe_that_another_ledger_paid_for_is_not_given_this_guarantee(here, run_at):
+    run = run_at("taught")
     kept = (run.folder / "probe.npz").read_bytes()
     less = ProbeRun.create(read_settings(changed(here, ("epsilon = 4.0", "epsilon = 2.0"))), here / "less")
     less.teach()
@@ -572,22 +611,19 @@ def test_a_probe_that_another_ledger_paid_for_is_not_given_this_guarantee(here):
 @pytest.mark.parametrize(
     ("name", "what"), [("plan.json", "is damaged"), ("guarantee.json", "is damaged"), ("answers.npz", "")]
 )
-def test_damaged_files_are_named(here, name, what):
-    run = ProbeRun.create(read_settings("run.toml"), here / "r")
-    whole(run)
+def test_damaged_files_are_named(run_at, name, what):
+    run = run_at("finished")
     (run.folder / name).write_text("{}")
     again = opened(run.folder)
     with pytest.raises(InputError, match=name):
         {"plan.json": lambda: again.plan, "guarantee.json": again.guarantee, "answers.npz": again.labels}[name]()
 
 
-def test_stages_out_of_order_say_what_comes_first(here):
-    run = ProbeRun.create(read_settings("run.toml"), here / "r")
+def test_stages_out_of_order_say_what_comes_first(run_at):
     with pytest.raises(StoreError, match="terrine teach"):
-        run.label()
-    run.teach()
+        run_at("created").label()
     with pytest.raises(InputError, match="terrine label"):
-        run.learn()
+        run_at("taught", "taught").learn()
 
 
 def test_a_route_is_chosen_once(here, terrine):
@@ -735,8 +771,9 @@ def test_probe_and_remote_runs_are_told_apart(here):
     assert differences(read_settings("run.toml"), read_settings("run.toml")) == []
 
 
-def test_a_service_says_of_whom_a_measurement_is_as_its_owner_s_console_does(here, terrine):
-    code, out, _ = terrine("run", "run.toml")
+def test_a_service_says_of_whom_a_measurement_is_as_its_owner_s_console_does(here, run_at, terrine):
+    run_at("finished", "run")
+    code, out, _ = terrine("run", "run")
     assert code == 0
     assert "A unit is all rows that share one who" in out
     run = ProbeRun(here / "run")

@@ -15,6 +15,7 @@ from terrine.runs.rehearsal import Rehearsal, rehearse
 from terrine.students import SupervisedStudent
 from terrine.teachers import SklearnTeacher
 
+pytestmark = pytest.mark.usefixtures("by_renyi")
 CLASSES = ("ash", "birch")
 
 

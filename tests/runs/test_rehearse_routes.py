@@ -13,6 +13,7 @@ from terrine.runs.rehearse_routes import rehearse_routes
 from terrine.students import SupervisedStudent
 from terrine.teachers import RidgeTeacher
 
+pytestmark = pytest.mark.usefixtures("by_renyi")
 rng = np.random.default_rng(0)
 Y = rng.integers(3, size=400)
 X = rng.normal(size=(400, 6)) + 3 * np.eye(6)[Y]

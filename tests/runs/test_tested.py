@@ -21,6 +21,7 @@ from terrine.runs.facts import write_run_report
 from terrine.runs.local import Run
 from terrine.runs.tested import tested_facts
 
+pytestmark = pytest.mark.usefixtures("by_renyi")
 PRIVACY = """
 route = "tested"
 target = 2.2

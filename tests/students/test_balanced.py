@@ -14,10 +14,12 @@ from sklearn.preprocessing import StandardScaler
 
 from terrine.errors import AdviceWarning, InputError
 from terrine.students import (
+    AutoStudent,
     MissingClassWarning,
     SupervisedStudent,
     VATStudent,
     fit_student,
+    trial,
     try_student,
     warn_of,
 )
@@ -119,6 +121,16 @@ def test_a_student_that_needs_many_rows_is_not_refused():
 
     student = SupervisedStudent(estimator=KNeighborsClassifier(n_neighbors=60))
     try_student(student, rows(100)[0], classes=CLASSES, n_answers=90, keep=True)
+
+
+def test_auto_is_tried_in_two_folds(monkeypatch):
+    """Labels are made up: which of its students is best does not matter."""
+    tried = []
+    monkeypatch.setattr(
+        trial, "fit_student", lambda student, *a, **k: tried.append(student) or fit_student(student, *a, **k)
+    )
+    try_student(AutoStudent(folds=7, nets="no"), rows(100)[0], classes=CLASSES, n_answers=50, keep=True)
+    assert [one.folds for one in tried] == [2]
 
 
 def test_nets_are_tried_for_one_step():

@@ -22,8 +22,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.svm import SVC
 from tests.soak import amount
+from tests.teachers.broken import Broken
 from tests.teachers.tasks import CLASSES, KEY, TEACHERS, images, prints, shares_of, task
 
 from terrine.datasets import PrivateData
@@ -239,15 +239,6 @@ def test_every_share_may_fail_and_only_the_owner_learns_of_it():
     assert (taught.vote(ASKED).counts[:, 0] == 5).all()
 
 
-class Broken(SVC):
-    """Fails to learn in any process but the first, as for want of memory."""
-
-    def fit(self, X, y):
-        if os.getpid() != int(os.environ["FIRST"]):
-            raise MemoryError
-        return super().fit(X, y)
-
-
 def test_what_fails_on_public_rows_too_is_said(monkeypatch):
     """Not a share's doing: the machine's."""
     monkeypatch.setenv("FIRST", str(os.getpid()))
@@ -276,7 +267,8 @@ PROGRAM = """
         data = PrivateData(rows, np.arange(120) % 3)
         shares = partition(data, n_teachers=3, key=bytes(32), method="balanced")
         linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=3))
-        for teacher in (SklearnTeacher(estimator=linear), CentroidTeacher()):
+        teachers = {"linear": SklearnTeacher(estimator=linear), "centroids": CentroidTeacher()}
+        for teacher in map(teachers.get, sys.argv[2:]):
             given = {"classes": "a b c".split(), "seed": 0}
             taught = fit_teachers(data, shares, teacher, executor=Serial(), **given)
             votes = taught.vote(rows, executor=Serial())
@@ -286,13 +278,14 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("filters", ["default", "error"])
-def test_nothing_is_heard_of_an_overflow_and_it_fails_no_teacher(filters, tmp_path):
+@pytest.mark.parametrize(("filters", "teacher"), [("default", "centroids"), ("error", "linear")])
+def test_nothing_is_heard_of_an_overflow_and_it_fails_no_teacher(filters, teacher, tmp_path):
     """Whatever filters a program was started with, in workers too; and whatever numpy was told to raise."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    teachers = amount((teacher,), soak=("linear", "centroids"))
     for kind in amount(("odd",), soak=("plain", "odd")):
         done = subprocess.run(
-            [sys.executable, "-W", filters, str(tmp_path / "program.py"), kind],
+            [sys.executable, "-W", filters, str(tmp_path / "program.py"), kind, *teachers],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -153,18 +153,18 @@ def _search(
         centre = grid[:, np.argmax(values, axis=1)]
         best[chosen] = values.max(axis=1)
         step = np.full((len(axes), chosen.size), axes[0][1] - axes[0][0])
+        value = divergence(tuple(centre), orders[chosen])
         for _ in range(4):
-            centre, value = _quadratic_step(divergence, centre, step, orders[chosen])
+            centre, value = _quadratic_step(divergence, centre, value, step, orders[chosen])
             best[chosen] = np.maximum(best[chosen], value)
             step = step / 4
     return best
 
 
 def _quadratic_step(
-    divergence: Callable[[tuple[Array, ...], Array], Array], centre: Array, step: Array, orders: Array
+    divergence: Callable[[tuple[Array, ...], Array], Array], centre: Array, value: Array, step: Array, orders: Array
 ) -> tuple[Array, Array]:
     """Fit a parabola along each axis, move to its top, keep the best of all the points seen."""
-    value = divergence(tuple(centre), orders)
     for axis in range(centre.shape[0]):
         offset = np.zeros_like(centre)
         offset[axis] = step[axis]

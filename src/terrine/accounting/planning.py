@@ -365,14 +365,17 @@ class Sample:
         self.accountant = accountant
         self.votes = Votes(rows, n_teachers=standin.n_teachers)
         self.counts = np.sort(rows, axis=1)[:, ::-1]  # winner first
+        gaps = self.counts[:, :1] - self.counts[:, 1:]
+        self._gaps, which = np.unique(gaps, return_inverse=True)  # whole numbers: few different ones
+        self._gap_of = which.reshape(gaps.shape)
         self._vote_costs: dict[float, Array] = {}
 
     def pr_plurality(self, sigma: float) -> Array:
         """Chance that GNMax(sigma) names the plurality, (n_queries,): a trapezoid over the winner's noise."""
         t = np.arange(-8.0, 8.1, 0.5)
         weight = np.exp(-t * t / 2) * 0.5 / math.sqrt(2 * math.pi)
-        gaps = (self.counts[:, :1] - self.counts[:, 1:]) / sigma
-        log_all = np.stack([log_ndtr(shift + gaps).sum(axis=1) for shift in t])
+        gaps = self._gaps / sigma
+        log_all = np.stack([log_ndtr(shift + gaps)[self._gap_of].sum(axis=1) for shift in t])
         result: Array = weight @ np.exp(log_all)
         return result
 

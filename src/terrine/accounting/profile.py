@@ -155,23 +155,34 @@ class _Taps:
                 strict=True,
             )
         ]
+        corner_taps = [k for taps in self._corners for k, _ in taps]
+        self._of_values = {*corner_taps, *(k for _, (taps, _) in self._cells for k, _ in taps)}
+        self._of_slopes = {k for _, (_, taps) in self._cells for k, _ in taps}
+        self._room = np.empty((len(self._corners), 0))
 
     def largest(self, values: Array, slopes: Array, pad: int, n: int) -> Array:
         """The largest over all cells of the best corner plus the cell's terms."""
         from scipy.linalg.blas import daxpy  # here, so that importing terrine stays fast
 
-        at_corners = np.zeros((len(self._corners), n))
+        # Thousands of short sums at each step: what they share is made once
+        of_values = {k: values[pad + k : pad + k + n] for k in self._of_values}
+        of_slopes = {k: slopes[pad + k : pad + k + n] for k in self._of_slopes}
+        if self._room.shape[1] != n:
+            self._room = np.empty((len(self._corners), n))
+        at_corners = list(self._room)
         for row, taps in zip(at_corners, self._corners, strict=True):
+            row.fill(0.0)
             for k, weight in taps:
-                daxpy(values[pad + k : pad + k + n], row, a=weight)
+                daxpy(of_values[k], row, n, weight)
         result, best = np.zeros(n), np.empty(n)
         for corners, (at_values, at_slopes) in self._cells:
-            best[:] = at_corners[corners[0]]
-            for corner in corners[1:]:
+            np.maximum(at_corners[corners[0]], at_corners[corners[-1]], out=best)
+            for corner in corners[1:-1]:
                 np.maximum(best, at_corners[corner], out=best)
-            for source, taps in ((values, at_values), (slopes, at_slopes)):
-                for k, weight in taps:
-                    daxpy(source[pad + k : pad + k + n], best, a=weight)
+            for k, weight in at_values:
+                daxpy(of_values[k], best, n, weight)
+            for k, weight in at_slopes:
+                daxpy(of_slopes[k], best, n, weight)
             np.maximum(result, best, out=result)
         return result
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from terrine.datasets import PublicData
 from terrine.errors import InputError, MissingDependencyError, TerrineError
 from terrine.students.api import Student, fit_student, load_student
+from terrine.students.auto import AutoStudent
 from terrine.students.nets import NetSettings
 
 _EACH = 10  # rows of a class: enough for a cross-validation inside
@@ -24,7 +25,8 @@ _LETTERS = 400
 def try_student(
     student: Student, public: PublicData | NDArray[Any], *, classes: Sequence[str], n_answers: int, keep: bool
 ) -> None:
-    """Refuse a student that could not learn from answers, or not be kept; nets are tried for one step.
+    """Refuse a student that could not learn from answers, or not be kept; nets are tried for one step, "auto" in two
+    folds.
 
     Args:
         public: the rows it will learn from, or some of them.
@@ -39,7 +41,9 @@ def try_student(
             f"{least:,} in all, and there will be at most {n_answers:,}. Nothing was taught or spent. Lower "
             "min_per_class, or plan for more answers."
         )
-    short = replace(student, steps=1) if isinstance(student, NetSettings) else student
+    short: Student = replace(student, steps=1) if isinstance(student, NetSettings) else student
+    if isinstance(short, AutoStudent):
+        short = replace(short, folds=2)  # on made-up labels which one is best says nothing
     said = ""
     for n in _sizes(max(_EACH, student.min_per_class), len(classes)):
         labels = np.arange(n, dtype=np.int64) % len(classes)

@@ -158,7 +158,6 @@ class _Taps:
         corner_taps = [k for taps in self._corners for k, _ in taps]
         self._of_values = {*corner_taps, *(k for _, (taps, _) in self._cells for k, _ in taps)}
         self._of_slopes = {k for _, (_, taps) in self._cells for k, _ in taps}
-        self._room = np.empty((len(self._corners), 0))
 
     def largest(self, values: Array, slopes: Array, pad: int, n: int) -> Array:
         """The largest over all cells of the best corner plus the cell's terms."""
@@ -167,11 +166,8 @@ class _Taps:
         # Thousands of short sums at each step: what they share is made once
         of_values = {k: values[pad + k : pad + k + n] for k in self._of_values}
         of_slopes = {k: slopes[pad + k : pad + k + n] for k in self._of_slopes}
-        if self._room.shape[1] != n:
-            self._room = np.empty((len(self._corners), n))
-        at_corners = list(self._room)
+        at_corners = list(np.zeros((len(self._corners), n)))
         for row, taps in zip(at_corners, self._corners, strict=True):
-            row.fill(0.0)
             for k, weight in taps:
                 daxpy(of_values[k], row, n, weight)
         result, best = np.zeros(n), np.empty(n)

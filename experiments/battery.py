@@ -99,16 +99,7 @@ def _fashion() -> Data:
 
     X, held = (read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28) for part in ("train", "t10k"))
     y, held_y = (read(f"{part}-labels-idx1-ubyte.gz", 8).astype(np.int64) for part in ("train", "t10k"))
-    return Data(
-        X=X,
-        y=y,
-        public=held[:9000],
-        public_y=held_y[:9000],
-        test_X=held[9000:],
-        test_y=held_y[9000:],
-        n_classes=10,
-        delta=1e-5,
-    )
+    return _of_ten(X, y, held, held_y)
 
 
 def cifar() -> Data:
@@ -123,16 +114,13 @@ def cifar() -> Data:
 
     y, held_y = (np.array(json.loads((place / f"{part}_lables.json").read_text())) for part in ("train", "test"))
     held = read("test_batch")
-    return Data(
-        X=np.concatenate([read(f"data_batch_{k}") for k in range(1, 6)]),
-        y=y,
-        public=held[:9000],
-        public_y=held_y[:9000],
-        test_X=held[9000:],
-        test_y=held_y[9000:],
-        n_classes=10,
-        delta=1e-5,
-    )
+    return _of_ten(np.concatenate([read(f"data_batch_{k}") for k in range(1, 6)]), y, held, held_y)
+
+
+def _of_ten(X: NDArray[np.uint8], y: NDArray[np.int64], held: NDArray[np.uint8], held_y: NDArray[np.int64]) -> Data:
+    """Of ten thousand images that are held back, the first 9,000 are public, the others test."""
+    rest = {"public": held[:9000], "public_y": held_y[:9000], "test_X": held[9000:], "test_y": held_y[9000:]}
+    return Data(X=X, y=y, n_classes=10, delta=1e-5, **rest)
 
 
 def _glyph() -> Data:

@@ -561,7 +561,7 @@ def aims(found: dict[str, Any]) -> str:
 
 def draw(found: dict[str, Any], into: Path) -> None:
     names = tasks(found)
-    figure, axes = canvas(2, max((len(names) + 1) // 2, 1), size=(15.0, 6.8))
+    figure, axes = canvas(2, max((len(names) + 1) // 2, 1), size=(17.0, 6.8))
     lines = (
         ("votes", ADDED, ORANGE, "o-"),
         ("probe", ADDED, BLUE, "o-"),
@@ -601,6 +601,7 @@ HEADLINE = {
     "heritage": "Heritage Health: illness, two classes",
     "imdb": "IMDB: good or bad reviews",
     "clinc150-minilm": "CLINC150: 150 intents",
+    "cifar10-imagenet": "CIFAR-10: photos of 10 kinds, seen by a public encoder",
 }
 
 

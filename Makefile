@@ -18,10 +18,11 @@ BIN := .venv/bin
 demo: .venv/.demo
 	$(BIN)/terrine demo
 
+# Three processes on two cores: tests wait for servers and browsers as well.
 # Python that keeps what it compiled, and pytest what it rewrote, starts the hundreds of programs of the tests sooner.
 test soak: export PYTHONDONTWRITEBYTECODE =
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: .venv/.installed
 	$(BIN)/ruff check .

@@ -163,9 +163,9 @@ class Labels:
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         limits = self._limits
         if kind == NPY:
+            body = await self._body(request, hold, at_most=limits.body)
             if request_id is None:
                 raise Refused(422, "bad_request", "With an .npy body, add request_id to the address: ?request_id=...")
-            body = await self._body(request, hold, at_most=limits.body)
             return read_npy(body, self._rows, at_most=limits.rows, request_id=request_id)
         if kind != "application/json":
             raise Refused(415, "unknown_media_type", f"Content-Type must be application/json or {NPY}.")

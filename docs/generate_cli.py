@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-FIRST = ("init", "check", "run", "predict")  # what most people type; then as terrine --help lists them
 PAGE = Path(__file__).parent / "cli.md"
 
 
@@ -26,7 +25,8 @@ def help_of(words):
     return said.getvalue().strip()
 
 def commands(group, *before):
-    for name, one in group.commands.items():
+    for name in group.list_commands(None):
+        one = group.commands[name]
         yield from commands(one, *before, name) if hasattr(one, "commands") else [(*before, name)]
 
 print(json.dumps([(words, help_of(words)) for words in [(), *commands(get_command(app))]]))
@@ -43,7 +43,6 @@ def helps() -> dict[tuple[str, ...], str]:
 def page() -> str:
     found = helps()
     whole = found.pop(())
-    each = sorted(found.items(), key=lambda one: FIRST.index(one[0][0]) if one[0][0] in FIRST else len(FIRST))
     parts = [
         "# Command line",
         "",
@@ -53,7 +52,7 @@ def page() -> str:
         "",
         f"```\n{whole}\n```",
     ]
-    for command, said in each:
+    for command, said in found.items():
         parts += ["", f"## terrine {' '.join(command)}", "", f"```\n{said}\n```"]
     return "\n".join(parts) + "\n"
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from typer.core import TyperGroup
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta); below one over the number of records.")]
@@ -20,9 +21,21 @@ Reveal = Annotated[bool, typer.Option("--reveal", help="Also show numbers that d
 
 _EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 
+
+class _InOrder(TyperGroup):
+    """What most people type comes first in the list of commands."""
+
+    FIRST = ("demo", "init", "check", "run", "predict")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        found: list[str] = super().list_commands(ctx)
+        return sorted(found, key=lambda name: self.FIRST.index(name) if name in self.FIRST else len(self.FIRST))
+
+
 app = typer.Typer(
     name="terrine",
-    help="Private learning by PATE, with an epsilon you can defend.",
+    cls=_InOrder,
+    help="A model you may publish, from data you may not, with an epsilon you can defend.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -76,7 +76,7 @@ BASE = """
 [data]
 name = "blobs"
 [data.options]
-n_private = 200
+n_private = 500
 n_public = 60
 n_test = 40
 [teachers]
@@ -112,9 +112,9 @@ def test_the_page_names_doors_of_all_kinds():
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What the page's calls speak of."""
-    task = load("blobs", n_private=200, n_public=60, n_test=40)
+    task = load("blobs", n_private=500, n_public=60, n_test=40)
     drawn = np.random.default_rng(0)
-    images = PrivateData(drawn.integers(0, 256, (40, 28, 28), dtype=np.uint8), drawn.integers(0, 3, 40))
+    images = PrivateData(drawn.integers(0, 256, (80, 28, 28), dtype=np.uint8), drawn.integers(0, 3, 80))
     deal = partial(partition, method="balanced", key=new_key())
     first = ConfidentGNMax(threshold=12, sigma_check=6, sigma_vote=4)
     second = InteractiveGNMax(threshold=12, sigma_check=6, sigma_vote=4, student_confidence=0.9)

@@ -23,7 +23,7 @@ SETTINGS = """
 [data]
 name = "blobs"
 [data.options]
-n_private = 200
+n_private = 500
 n_public = 60
 n_test = 40
 [teachers]

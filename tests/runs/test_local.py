@@ -728,8 +728,8 @@ def test_what_the_baseline_warns_of_is_not_heard(settings, tmp_path, recwarn):
 @pytest.mark.usefixtures("by_renyi")
 def test_a_repeated_row_is_one_question_wherever_it_is_counted(tmp_path, capsys):
     rng = np.random.default_rng(0)
-    y = np.arange(400) % 2
-    np.savez(tmp_path / "private.npz", X=rng.normal(size=(400, 3)) + 9 * y[:, None], y=y)
+    y = np.arange(1000) % 2
+    np.savez(tmp_path / "private.npz", X=rng.normal(size=(1000, 3)) + 9 * y[:, None], y=y)
     distinct = rng.normal(size=(60, 3)) + 9 * (np.arange(60) % 2)[:, None]
     np.save(tmp_path / "public.npy", np.concatenate([distinct, distinct]))
     text = SETTINGS.replace('name = "blobs"', 'private = "private.npz"\npublic = "public.npy"\nclasses = ["no", "yes"]')

@@ -365,3 +365,12 @@ def test_what_test_rows_measure():
     )
     assert "are rows of the public file" in about_test_rows(rows, rows)
     assert about_test_rows(rows[:20] + 0.5, rows).endswith("may differ, and are 20 only.")
+
+
+def test_a_weak_epsilon_hides_nothing_of_two_steps_and_the_dry_run_says_so(tmp_path, monkeypatch, terrine):
+    clinic(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(SETTINGS.replace("epsilon = 4.0", "epsilon = 30.0"))
+    code, out, err = terrine("run", "run.toml", "--dry-run")
+    assert code == 0, err
+    assert "costs up to ε = 60.000 at δ = 1." in " ".join(out.split())
